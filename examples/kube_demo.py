@@ -35,7 +35,7 @@ from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.resources import NODES, PODS
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.views.gangs import written_reason
+from phalanx.kube.views.gangs import condition_of
 
 ROOT = Path(__file__).parents[1]
 TFJOB = Path("examples/kubernetes/tfjob.yaml")
@@ -134,7 +134,8 @@ def is_running(pods: list[KubePod], gang: str, count: int) -> bool:
 
 def all_have_reasons(pods: list[KubePod], gang: str, count: int) -> bool:
     shown = [p for p in pods if gang_of(p) == gang and not p.spec.node_name]
-    kinds = [written_reason(pod)[0] for pod in shown]
+    conditions = [condition_of(pod, "PodScheduled") for pod in shown]
+    kinds = [None if each is None else each.reason for each in conditions]
     return len(shown) == count and set(kinds) == {"Unschedulable"}
 
 

@@ -181,7 +181,7 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
         terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
         said = terminal.type("why", "pair").out.splitlines()
     assert said[0].endswith(": pending: 1 of 2 tasks fit (short of GPUs)")
-    assert said[1] == "remedy: wait for GPUs to become free, or add workers that have it"
+    assert said[1] == "remedy: wait for GPUs to become free, or add workers"
     assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
     assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")
 

@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import LEASES
+from phalanx.kube.leadership import LAST_LEADER, LEASE_NAME, SERVED_NAMES
 from tests.acceptance.terminal import Said, Terminal
+from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.pool import POOL, Pool
@@ -88,13 +93,6 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
         for name in ("second-0", "second-1", "second-2"):
             await pool.create_pod(name, requests={GPU: "1"}, **gang("second", 3))
         await pending_reason(pool, "second-2", "2 of 3 pods fit (short of GPUs)")
-    listed = (await at.type("gangs", COLUMNS="80")).out.splitlines()
-    assert all(len(line) <= 80 for line in listed)
-    assert [line.split()[:5] for line in listed] == [
-        ["GANG", "QUEUE", "MIN", "BOUND", "STATE"],
-        ["second", "default", "3", "0/3", "pending"],
-        ["first", "default", "2", "2/2", "running"],
-    ]
     [written] = await at.read("why", "second-1")
     assert written["gang"]["name"] == "second"
     assert {pod["reason"] for pod in written["gang"]["pods"]} == {"Unschedulable"}
@@ -102,12 +100,117 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
     now = (await at.type("why", "second", "--now")).out.splitlines()
     assert now[:3] == [
         f"gang {pool.namespace}/second: stays pending: 2 of 3 pods fit (short of GPUs)",
-        "remedy: wait for GPUs to become free, or add nodes that have it",
+        "remedy: wait for GPUs to become free, or add nodes",
         "alternative: with a minimum of 2 instead of 3, the gang would start now",
     ]
     assert now[4] == "queue default, priority 0, 0 of 3 pods bound, minimum 3"
     [queue] = [each for each in await at.read("queues") if each["name"] == "default"]
     assert (queue["used"]["gpu"], queue["running"], queue["pending"]) == ("2", 1, 1)
+
+
+async def test_on_a_narrow_terminal_nothing_is_cut_and_reasons_have_lines_of_their_own(
+    pool: Pool, at: KubeTerminal
+) -> None:
+    await pool.add_nodes(1, {GPU: "1"})
+    name = f"{'long-' * 9}name"
+    async with running_scheduler(pool):
+        for number in range(2):
+            await pool.create_pod(f"{name}-{number}", requests={GPU: "1"}, **gang(name, 2))
+        await pending_reason(pool, f"{name}-1", "never fits")
+        await pool.create_pod("alone", requests={GPU: "1"})
+        await bound(pool, "alone")
+    narrow = (await at.type("gangs", COLUMNS="80")).out.splitlines()
+    headings = ["GANG", "QUEUE", "PRIORITY", "MIN", "BOUND", "STATE", "AGE"]
+    assert narrow[0].split() == headings
+    assert narrow[1].split()[:-1] == [name, "default", "0", "2", "0/2", "pending"]
+    assert narrow[2:4] == [
+        "  never fits: the gang needs 2 GPUs, at most 1 fit on the empty cluster",
+        narrow[3],
+    ]
+    assert narrow[3].split()[:-1] == ["alone", "default", "0", "1", "1/1", "running"]
+    wide = (await at.type("gangs", COLUMNS="160")).out.splitlines()
+    assert wide[0].split() == [*headings, "REASON"]
+    assert "never fits" in wide[1]
+    piped = (await at.type("gangs")).out.splitlines()
+    assert piped[1].endswith(
+        "never fits: the gang needs 2 GPUs, at most 1 fit on the empty cluster"
+    )
+    said = (await at.type("why", name, COLUMNS="80")).out.splitlines()
+    [pod] = [line for line in said if line.startswith(f"{name}-1")]
+    assert pod.split() == [f"{name}-1", "pending", "-", "Unschedulable"]
+    queues = (await at.type("queues", COLUMNS="80")).out.splitlines()
+    assert queues[0].split() == ["QUEUE", "RUNNING", "PENDING", "WEIGHT"]
+    assert any(line.startswith("  used gpu 1") for line in queues)
+    assert all(len(line) <= 80 for line in queues)
+
+
+async def write_lease(pool: Pool, holder: str, renewed: datetime) -> None:
+    """The lease of a scheduler of this pool."""
+    written = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": written}
+    annotations = {SERVED_NAMES: f"other,{pool.namespace}", LAST_LEADER: "phalanx-1"}
+    path = LEASES.path(pool.namespace)
+    lease = {"metadata": {"name": LEASE_NAME, "annotations": annotations}, "spec": spec}
+    try:
+        await pool.api.request("POST", path, lease)
+    except ApiStatusError:
+        await pool.api.patch(f"{path}/{LEASE_NAME}", lease)
+
+
+@pytest.mark.parametrize("command", ["gangs", "queues", "why alone", "why alone --now"])
+async def test_commands_say_in_one_line_that_no_scheduler_leads(
+    pool: Pool, at: KubeTerminal, command: str
+) -> None:
+    await pool.create_pod("alone")
+    words = command.split()
+    name = pool.namespace
+    assert (await at.type(*words)).err == (
+        f"warning: no scheduler has ever served schedulerName {name} in this cluster; install it"
+        " with `kubectl apply -k deploy/kubernetes`\n"
+    )
+    now = datetime.now(UTC)
+    await write_lease(pool, "phalanx-1", now)
+    assert (await at.type(*words)).err == ""
+    for holder in ("phalanx-1", ""):
+        ended = now - timedelta(minutes=5)
+        renewed = ended - timedelta(seconds=15) if holder else ended
+        await write_lease(pool, holder, renewed)
+        said = (await at.type(*words)).err
+        assert said.startswith(
+            f"warning: no scheduler serves schedulerName {name} now: phalanx-1 was the last, until"
+            " 5m "
+        )
+        assert said.endswith(" ago; pods stay pending, and their reasons may be out of date\n")
+
+
+async def test_why_of_a_gang_that_is_evicted_says_by_whom_and_when_it_starts_again(
+    pool: Pool, at: KubeTerminal
+) -> None:
+    [node] = await pool.add_nodes(1, {GPU: "2"})
+    await priority_class(pool, "urgent", 1000)
+    async with running_scheduler(pool):
+        for name in ("low-0", "low-1"):
+            await pool.create_pod(name, requests={GPU: "1"}, **gang("low", 2))
+        await bound(pool, "low-0", "low-1")
+        urgent = f"{pool.namespace}-urgent"
+        await pool.create_pod("high", requests={GPU: "2"}, priorityClassName=urgent)
+        victims = f"2 preempted pods of gang {pool.namespace}/low"
+        kind = await pending_reason(pool, "high", f"starts when {victims} have stopped: ")
+        assert kind == "WaitingForVictims"
+        preempted = f"preempted by higher-priority gang {pool.namespace}/high"
+
+        async def is_told() -> bool:
+            said = await at.type("why", "low")
+            return said.out.startswith(
+                f"gang {pool.namespace}/low: stopping: {preempted} (2 pods stopping)\n"
+                "starts again: not by itself, because no controller replaces low-0, low-1; create"
+                " the pods again\n"
+            )
+
+        await eventually(is_told, PATIENCE_S)
+        [row] = [each for each in await at.read("gangs") if each["name"] == "low"]
+        assert (row["state"], row["pods"][0]["node"]) == ("stopping", node)
+        assert row["pods"][0]["preemptor"] == f"{pool.namespace}/high"
 
 
 async def test_a_plan_names_the_gangs_that_it_would_evict(pool: Pool, at: KubeTerminal) -> None:
@@ -174,9 +277,19 @@ async def test_a_plan_creates_the_pods_that_controllers_would_create(
 
 
 async def test_mistakes_are_answered_with_a_cure(pool: Pool, at: KubeTerminal) -> None:
+    empty = await at.type("gangs")
+    assert (empty.status, empty.out) == (0, "")
+    assert (
+        f"no pods in namespace {pool.namespace} have schedulerName {pool.namespace};" in empty.err
+    )
     unknown = await at.type("why", "nobody")
     assert unknown.status == 3
-    assert f"no pod or gang nobody in namespace {pool.namespace}" in unknown.err
+    missing = f"no pod or gang nobody in namespace {pool.namespace}; `phalanx kube gangs -A`"
+    assert missing in unknown.err
+    await pool.create_pod("trainer-0", **gang("trainer", 1))
+    near = await at.type("why", "trainre")
+    assert near.status == 3
+    assert "; did you mean trainer or trainer-0?" in near.err
     await pool.create_pod("other", schedulerName="default-scheduler")
     foreign = await at.type("why", "other")
     assert foreign.status == 4
@@ -190,6 +303,10 @@ async def test_mistakes_are_answered_with_a_cure(pool: Pool, at: KubeTerminal) -
     wrong = await at.type("plan", "-f", "-", stdin="kind: Pod\nspec: {containers: [{image: a}]}")
     assert wrong.status == 2
     assert "spec.containers[0].name: Required value" in wrong.err
+    nodes = await at.type("queues", "--nodes", "a in b")
+    assert nodes.status == 2
+    assert "phalanx: --nodes is 'a in b', which is not a label selector (" in nodes.err
+    assert "write it like pool=training" in nodes.err
     ignored = await at.type("plan", "-f", "-", stdin="kind: Service\nmetadata: {name: web}")
     assert "nothing here has pods (Service web); write pods or jobs" in ignored.err
 
@@ -208,7 +325,10 @@ def test_without_a_cluster_the_commands_say_how_to_choose_one(tmp_path: Path) ->
     terminal = Terminal("http://127.0.0.1:1", KUBECONFIG=str(config), HOME=str(tmp_path))
     gone = terminal.type("kube", "gangs")
     assert gone.status == 5
-    assert "check that the cluster runs, or choose another with --kubeconfig or --con" in gone.err
+    assert gone.err == (
+        "phalanx: no answer from http://127.0.0.1:1: cannot connect: Connection refused; check"
+        " that the cluster runs, or choose another with --kubeconfig or --context\n"
+    )
     other = terminal.type("kube", "why", "x", "--context", "other")
     assert other.status == 2
     assert "has no context other; it has: gone" in other.err

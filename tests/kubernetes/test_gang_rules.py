@@ -207,7 +207,7 @@ async def test_a_gang_survives_a_node_that_disappears(pool: Pool) -> None:
         # What the pod garbage collector does after 40 s.
         await pool.api.delete(PODS, lost, pool.namespace, grace_s=0)
         await pool.create_pod("c", requests={GPU: "1"}, **keys)
-        await pending_reason(pool, "c", "gpu")
+        await pending_reason(pool, "c", "GPU")
         await pool.add_nodes(1, {GPU: "1"})
         await eventually_bound(pool, "c")
         [kept] = {"a", "b"} - {lost}

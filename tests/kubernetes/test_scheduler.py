@@ -95,7 +95,7 @@ async def test_pods_without_a_gang_are_placed_one_by_one(pool: Pool) -> None:
         for number in range(3):
             await pool.create_pod(f"p{number}", requests={GPU: "1"})
         await bound(pool, "p0", "p1")
-        assert await pending_reason(pool, "p2", "gpu") == "Unschedulable"
+        assert await pending_reason(pool, "p2", "GPU") == "Unschedulable"
         await pool.api.delete(PODS, "p0", pool.namespace, grace_s=0)
         await bound(pool, "p1", "p2")
 
@@ -116,7 +116,7 @@ async def test_pods_of_other_schedulers_are_counted_and_left_alone(pool: Pool) -
     await pool.create_pod("unserved", schedulerName="other-scheduler")
     async with scheduler(pool):
         await pool.create_pod("big", requests={GPU: "2"})
-        assert await pending_reason(pool, "big", "gpu") == "Unschedulable"
+        assert await pending_reason(pool, "big", "GPU") == "Unschedulable"
         await pool.create_pod("small", requests={GPU: "1"})
         await bound(pool, "other", "small")
 

@@ -69,6 +69,7 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
         return bool(await second.get("/readyz"))
 
     await eventually(is_ready, PATIENCE_S, (tmp_path / "second.log").read_text)
+    await logged(tmp_path / "second.log", "standing by", "identity=second", "leader=first")
     for name in ("a-0", "a-1"):
         await pool.create_pod(name, **gang("a", 2))
     await bound(pool, "a-0", "a-1")
@@ -83,6 +84,9 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
     first.process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(first.process.wait, PATIENCE_S) == 0
     await eventually(second.leads, PATIENCE_S)
+    await logged(
+        *(tmp_path / "second.log", "leading", "after=first", "which='gave the lease back'")
+    )
     lease = await pool.api.get(LEASES, "phalanx-scheduler", pool.namespace)
     assert lease.spec.holder_identity == "second"
     for name in ("b-0", "b-1"):
@@ -90,15 +94,31 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
     await bound(pool, "a-0", "a-1", "b-0", "b-1")
 
 
-def test_a_scheduler_that_cannot_start_says_why(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "phalanx.cli", "kube", "scheduler"]
+async def logged(log: Path, event: str, *fields: str) -> None:
+    """Wait for a line about an event with these fields."""
+
+    async def is_there() -> bool:
+        lines = log.read_text().splitlines()
+        return any(f"] {event} " in line and all(f in line for f in fields) for line in lines)
+
+    await eventually(is_there, PATIENCE_S, log.read_text)
+
+
+def test_a_scheduler_that_cannot_start_says_why(api_server: ApiServer, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
+    status, said = start("--kubeconfig", str(missing))
+    assert status == 2
+    assert f"cannot read {missing}: No such file or directory" in said
+    status, said = start("--kubeconfig", str(api_server.kubeconfig), "--nodes", "pool in a,b")
+    assert status == 2
+    assert "phalanx: --nodes is 'pool in a,b', which is not a label selector (" in said
+    assert "; write it like pool=training or 'zone in (a, b)'" in said
+
+
+def start(*words: str) -> tuple[int, str]:
+    """Run a scheduler that ends at once; its exit status, and what it printed as an error."""
+    command = [sys.executable, "-m", "phalanx.cli", "kube", "scheduler", *words]
     done = subprocess.run(  # noqa: S603
-        [*command, "--kubeconfig", str(missing)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
-    assert done.returncode == 2
-    assert f"cannot read {missing}: No such file or directory" in done.stderr
+    return done.returncode, done.stderr

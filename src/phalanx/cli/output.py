@@ -6,6 +6,7 @@ Tables are cut to the width of a terminal. In a pipe nothing is cut or wrapped.
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 from zlib import crc32
@@ -26,6 +27,8 @@ _PIPE_WIDTH = 10_000
 #: The least width to which a column is cut.
 _MIN_WIDTH = 16
 _COLUMN_GAP = 2
+#: Where free text has room beside other columns, and the least room that it needs.
+_WIDE, _TEXT_WIDTH = 120, 40
 #: The task's name before a line of its output.
 _TASK_NAME = re.compile(r"[a-z0-9-]+/[0-9]+")
 #: The control characters that JSON may have unescaped.
@@ -157,6 +160,39 @@ def print_table(
     print_trimmed(table_of(headings, rows, narrow))
 
 
+def is_wide() -> bool:
+    """Whether free text has room beside other columns: on a wide terminal, and in a pipe."""
+    return console().width >= _WIDE
+
+
+def print_table_with_texts(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    text_heading: str,
+    texts: Sequence[str],
+) -> None:
+    """Print a table and a free text for each row. Where there is room, the texts are the last
+    column, in whole words; else each stands below its row. No column is cut or left out."""
+    width = console().width
+    table = table_of(headings, rows, Narrow())
+    room = width - (table.width or 0) - _COLUMN_GAP
+    if is_wide() and room >= _TEXT_WIDTH:
+        with_text = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+        table = table_of([*headings, text_heading], with_text, Narrow())
+        column = table.columns[-1]
+        column.no_wrap, column.overflow = False, "fold"
+        column.width = min(column.width or 0, room)
+        table.width = width - room + column.width
+        print_trimmed(table)
+        return
+    heading, *lines = _rendered(table)
+    typer.echo(heading)
+    for line, text in zip(lines, texts, strict=True):
+        typer.echo(line)
+        for part in textwrap.wrap(visible(text), width - _COLUMN_GAP):
+            typer.echo(" " * _COLUMN_GAP + part)
+
+
 def print_wrapped(sentence: str) -> None:
     """Print a sentence, on a terminal with whole words on each line."""
     out = console()
@@ -187,10 +223,15 @@ def _visible_lines(value: str | Text) -> Iterator[Text]:
 
 def print_trimmed(table: Table | Tree) -> None:
     """Print without trailing blanks."""
+    typer.echo("\n".join(_rendered(table)))
+
+
+def _rendered(table: Table | Tree) -> list[str]:
+    """The lines, without trailing blanks."""
     out = console()
     with out.capture() as captured:
         out.print(table, crop=False)
-    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def print_task_output(lines: Iterable[str], out: Console | None = None) -> None:

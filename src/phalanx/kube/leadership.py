@@ -25,10 +25,17 @@ from phalanx.kube.objects.lease import Lease, LeaseSpec
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+#: Name of the lease.
+LEASE_NAME = "phalanx-scheduler"
+#: Annotations of the lease: the names that its schedulers serve, and who led last.
+SERVED_NAMES, LAST_LEADER = "phalanx.dev/scheduler-names", "phalanx.dev/last-leader"
+
+
 class LeaseSettings(NamedTuple):
     namespace: str
     identity: str  #: unique among all schedulers, also among those of one host
-    name: str = "phalanx-scheduler"
+    name: str = LEASE_NAME
+    scheduler_names: tuple[str, ...] = ()  #: the names that the scheduler serves
     duration_s: int = 15
     retry_s: float = 2.0
     #: A leader sends nothing in the last part of its lease: a request may arrive late.
@@ -50,6 +57,11 @@ class LeaseElection:
         self._until_s = float("-inf")  #: of our lease
         self._seen: LeaseSpec | None = None
         self._seen_s = 0.0
+        #: The leader whose standby this scheduler is, as far as the log tells.
+        self._logged_leader = ""
+        #: The leader before this one, and whether it gave the lease back.
+        self.predecessor = ""
+        self.was_given_back = False
 
     def may_act(self) -> bool:
         """Whether this scheduler leads, and its lease lasts long enough for a request.
@@ -101,6 +113,25 @@ class LeaseElection:
             self._until_s = float("-inf")
         if is_ours or self._is_expired(lease.spec):
             await self._write(lease)
+        else:
+            self._log_standby(lease)
+
+    def _log_standby(self, lease: Lease) -> None:
+        """Log once for whom this scheduler stands by."""
+        leader, settings = lease.spec.holder_identity, self._settings
+        if leader == self._logged_leader:
+            return
+        self._logged_leader = leader
+        log.info("standing by", leader=leader, identity=settings.identity)
+        served = lease.metadata.annotations.get(SERVED_NAMES, "")
+        if served and served != ",".join(settings.scheduler_names):
+            log.warning(
+                "the leader serves pods of other names",
+                leader=leader,
+                served=served,
+                lease=f"{settings.namespace}/{settings.name}",
+                cure="choose another --lease-namespace",
+            )
 
     def _observe(self, spec: LeaseSpec) -> None:
         if spec != self._seen:
@@ -132,12 +163,24 @@ class LeaseElection:
                 raise
             self._until_s = float("-inf")
             return
+        if not is_renewal:
+            annotations = {} if lease is None else lease.metadata.annotations
+            self.predecessor = last.holder_identity or annotations.get(LAST_LEADER, "")
+            self.was_given_back = not last.holder_identity
+            self._logged_leader = ""
         self._observe(written.spec)
         self._until_s = began_s + settings.duration_s
 
     async def _put(self, lease: Lease | None, spec: LeaseSpec) -> Lease:
         settings = self._settings
-        metadata = {"name": settings.name, "namespace": settings.namespace}
+        annotations = {LAST_LEADER: settings.identity}
+        if settings.scheduler_names:
+            annotations[SERVED_NAMES] = ",".join(settings.scheduler_names)
+        metadata: dict[str, object] = {
+            "name": settings.name,
+            "namespace": settings.namespace,
+            "annotations": annotations,
+        }
         body = {
             "apiVersion": LEASES.api_version,
             "kind": "Lease",
@@ -205,6 +248,15 @@ class LeaseThread:
     @property
     def holder(self) -> str:
         return self._election.holder if self._election is not None else ""
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """After whom this scheduler leads, and why, for its log."""
+        election = self._election
+        if election is None or not election.predecessor:
+            return {}
+        why = "gave the lease back" if election.was_given_back else "did not renew the lease"
+        return {"after": election.predecessor, "which": why}
 
     def stop(self) -> None:
         """Give the lease back, and end the thread."""

@@ -11,12 +11,14 @@ import uvloop
 
 from phalanx.host.interpreter import tune_interpreter
 from phalanx.kube.api.client import ApiClient
-from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.errors import ApiStatusError
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.errors import ConnectionConfigError
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.health import HealthServer
 from phalanx.kube.leadership import LeaseSettings, LeaseThread
+from phalanx.kube.node_option import NodeOptionError, check_node_option
+from phalanx.kube.rights import check_rights
 from phalanx.kube.scheduler import KubeScheduler, SchedulerSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -36,7 +38,8 @@ class ProcessSettings(NamedTuple):
 
 
 def run(settings: ProcessSettings) -> int:
-    """Schedule until a signal; the exit status. Raises CannotSchedule."""
+    """Schedule until a signal; the exit status. Raises CannotSchedule, MissingRightsError, or
+    ApiUnreachableError."""
     tune_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
@@ -49,12 +52,21 @@ async def _run(settings: ProcessSettings) -> int:
     try:
         async with ApiClient(connection(), user_agent="phalanx-scheduler") as client:
             await client.request("GET", "/version")
+            await _check(settings, client)
             return await _schedule(settings, client, connection)
-    except (ConnectionConfigError, ApiUnreachableError, ApiStatusError) as error:
+    except (ConnectionConfigError, NodeOptionError, ApiStatusError) as error:
         raise CannotSchedule(str(error)) from error
     except OSError as error:
         host, port = settings.listen or ("", 0)
         raise CannotSchedule(f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+async def _check(settings: ProcessSettings, client: ApiClient) -> None:
+    """Raise MissingRightsError or NodeOptionError if the scheduler could only fail."""
+    await check_rights(client, settings.lease_namespace or client.connection.namespace)
+    selector = settings.scheduler.node_labels
+    if selector and not await check_node_option(client, selector):
+        log.warning("no node has the labels of --nodes", nodes=selector)
 
 
 async def _schedule(
@@ -64,12 +76,16 @@ async def _schedule(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     namespace = settings.lease_namespace or client.connection.namespace
-    lease_settings = LeaseSettings(namespace, settings.identity)
+    names = settings.scheduler.scheduler_names
+    lease_settings = LeaseSettings(namespace, settings.identity, scheduler_names=names)
 
     has_tried = asyncio.Event()
 
     def on_change(is_leading: bool) -> None:
-        log.info("leading" if is_leading else "standing by", identity=settings.identity)
+        if is_leading:
+            log.info("leading", identity=settings.identity, **lease.origin)
+        elif has_tried.is_set():
+            log.info("not leading any more", identity=settings.identity)
         loop.call_soon_threadsafe(scheduler.leadership_changed)
         loop.call_soon_threadsafe(has_tried.set)
 
@@ -83,9 +99,7 @@ async def _schedule(
     health = HealthServer(scheduler, lease.may_act)
     if settings.listen is not None:
         await health.start(*settings.listen)
-    log.info(
-        "scheduling", server=client.connection.server, names=settings.scheduler.scheduler_names
-    )
+    log.info("scheduling", server=client.connection.server, names=names)
     lease.start()
     scheduling = asyncio.create_task(schedule())
     stopping = asyncio.create_task(stop.wait())

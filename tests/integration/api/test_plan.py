@@ -103,7 +103,7 @@ async def test_why_has_a_remedy_and_alternatives(server: Running) -> None:
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["reason"]["type"] == "NotEnough"
     assert found["message"] == "pending: 1 of 2 tasks fit (short of GPUs)"
-    assert found["remedy"] == "wait for GPUs to become free, or add workers that have it"
+    assert found["remedy"] == "wait for GPUs to become free, or add workers"
     fewer, higher = found["alternatives"]
     assert fewer["message"] == "with 1 of 2 tasks, the job would start now"
     assert (higher["priority"], higher["victims"][0]["name"]) == (3, "default/busy")

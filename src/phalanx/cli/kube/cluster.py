@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from phalanx.cli import formatting
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import extended
+from phalanx.cli.output import warn
 from phalanx.cli.settings import refuse
 
 if TYPE_CHECKING:
     from phalanx.kube.api.client import ApiClient
-    from phalanx.kube.api.errors import ApiStatusError
+    from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+    from phalanx.kube.views.leader import LeaderView
 
 T = TypeVar("T")
 
@@ -132,36 +135,64 @@ def split_names(given: str) -> tuple[str, ...]:
 
 
 def ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
-    """The answer of a function that reads the cluster. An error ends the command."""
+    """The answer of a function that reads the cluster. An error ends the command; a warning says if
+    no scheduler leads."""
     from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError  # noqa: PLC0415
     from phalanx.kube.connection.errors import ConnectionConfigError  # noqa: PLC0415
-    from phalanx.kube.views.cluster_reader import MissingRightsError  # noqa: PLC0415
+    from phalanx.kube.node_option import NodeOptionError  # noqa: PLC0415
+    from phalanx.kube.rights import MissingRightsError  # noqa: PLC0415
 
     try:
-        return asyncio.run(_ask(address, question))
-    except ConnectionConfigError as error:
+        answer, leader = asyncio.run(_ask(address, question))
+    except (ConnectionConfigError, NodeOptionError) as error:
         end(Status.USAGE, str(error))
     except ApiUnreachableError as error:
-        end(
-            Status.UNREACHABLE,
-            f"no answer from {error}; check that the cluster runs, or choose another with"
-            " --kubeconfig or --context",
-        )
+        end(Status.UNREACHABLE, no_answer(error))
     except MissingRightsError as error:
         end(Status.REFUSED, str(error))
     except ApiStatusError as error:
         _end_for(error)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    if leader is not None and not leader.leads:
+        warn(_without_leader(leader, address))
+    return answer
 
 
-async def _ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
+def _without_leader(leader: "LeaderView", address: ClusterAddress) -> str:
+    names = " or ".join(address.scheduler_names)
+    if not leader.name:
+        return (
+            f"no scheduler has ever served schedulerName {names} in this cluster; install it with"
+            " `kubectl apply -k deploy/kubernetes`"
+        )
+    ended = ""
+    if leader.until is not None:
+        ended = f", until {formatting.ago(leader.until.isoformat(), formatting.now())}"
+    return (
+        f"no scheduler serves schedulerName {names} now: {leader.name} was the last{ended}; pods"
+        " stay pending, and their reasons may be out of date"
+    )
+
+
+async def _ask(
+    address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]"
+) -> "tuple[T, LeaderView | None]":
     from phalanx.kube.api.client import ApiClient  # noqa: PLC0415
     from phalanx.kube.connection.kubeconfig import find_connection  # noqa: PLC0415
+    from phalanx.kube.views.leader import leader_view  # noqa: PLC0415
 
     connection = find_connection(address.kubeconfig, address.context)
     async with ApiClient(connection, user_agent="phalanx-cli", timeout_s=_TIMEOUT_S) as client:
-        return await question(client)
+        answer = await question(client)
+        return answer, await leader_view(client, address.scheduler_names)
+
+
+def no_answer(error: "ApiUnreachableError") -> str:
+    return (
+        f"no answer from {error}; check that the cluster runs, or choose another with --kubeconfig"
+        " or --context"
+    )
 
 
 def _end_for(error: "ApiStatusError") -> NoReturn:

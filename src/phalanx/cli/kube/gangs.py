@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING
 
 from phalanx.cli import formatting
 from phalanx.cli.kube.cluster import AllNamespaces, ClusterAddress, Namespace, ask, with_cluster
-from phalanx.cli.output import Json, Narrow, note, print_json, print_table
+from phalanx.cli.output import Json, print_json, print_table_with_texts
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.kube.api.client import ApiClient
     from phalanx.kube.views.gangs import GangView
-
-_NARROW = Narrow(cut=("REASON",), drop=("PRIORITY", "QUEUE", "AGE", "MIN"), least=40)
 
 
 @with_cluster
@@ -36,13 +35,25 @@ def gangs(
         print_json(views)
         return
     if not views:
-        where = f"in namespace {chosen}" if chosen else "in the cluster"
-        names = " or ".join(address.scheduler_names)
-        note(f"no pods {where} have schedulerName {names}")
+        say(_nothing(chosen, address), err=True)
         return
-    headings = ["GANG", "QUEUE", "#PRIORITY", "#MIN", "#BOUND", "STATE", "AGE", "REASON"]
+    headings = ["GANG", "QUEUE", "#PRIORITY", "#MIN", "#BOUND", "STATE", "AGE"]
     rows = [[_name(view, with_namespace=not chosen), *_cells(view)] for view in views]
-    print_table(headings, rows, _NARROW)
+    print_table_with_texts(headings, rows, "REASON", [view.message for view in views])
+
+
+def _nothing(namespace: str, address: ClusterAddress) -> str:
+    name = address.scheduler_names[0]
+    names = " or ".join(address.scheduler_names)
+    if not namespace:
+        return (
+            f"no pods in the cluster have schedulerName {names}; set `schedulerName: {name}` in the"
+            " pod template of your jobs"
+        )
+    return (
+        f"no pods in namespace {namespace} have schedulerName {names}; choose a namespace with -n,"
+        f" list all with -A, or set `schedulerName: {name}` in the pod template of your jobs"
+    )
 
 
 def _name(view: "GangView", *, with_namespace: bool) -> str:
@@ -59,5 +70,4 @@ def _cells(view: "GangView") -> list[str]:
         f"{view.bound}/{len(view.pods)}",
         view.state,
         "-" if created is None else formatting.age(created.isoformat(), now),
-        view.message,
     ]

@@ -95,4 +95,4 @@ async def _plan(
 def _print(forecast: "GangForecast") -> None:
     print_forecast(forecast.name, forecast)
     if len(forecast.placements) > 1:
-        print_table(["POD", "NODE"], sorted(forecast.placements.items()), Narrow(cut=("POD",)))
+        print_table(["POD", "NODE"], sorted(forecast.placements.items()), Narrow())

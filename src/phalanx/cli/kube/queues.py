@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.cli import formatting
 from phalanx.cli.kube.cluster import ClusterAddress, Nodes, ask, with_cluster
-from phalanx.cli.output import Json, Narrow, print_json, print_table
+from phalanx.cli.output import Json, is_wide, print_json, print_table_with_texts
 from phalanx.cli.queues import queue_tree
 
 if TYPE_CHECKING:
@@ -28,22 +28,31 @@ def queues(address: ClusterAddress, *, nodes: Nodes = "", as_json: Json = False)
     if as_json:
         print_json(views)
         return
-    headings = ["QUEUE", "#RUNNING", "#PENDING", "USED", "DESERVED", "QUOTA", "LIMIT", "#WEIGHT"]
-    rows = [_row(depth, view) for depth, view in queue_tree(views)]
-    if any(view.problem for view in views):
-        headings.append("PROBLEM")
-        for row, (_, view) in zip(rows, queue_tree(views), strict=True):
-            row.append(view.problem or "")
-    cut = ("USED", "DESERVED", "QUOTA", "LIMIT", "PROBLEM")
-    print_table(headings, rows, Narrow(cut=cut, drop=("WEIGHT", "LIMIT")))
+    tree = list(queue_tree(views))
+    counts = [_counts(depth, view) for depth, view in tree]
+    headings = ["QUEUE", "#RUNNING", "#PENDING", "#WEIGHT"]
+    if is_wide():
+        headings += [name.upper() for name in _AMOUNTS]
+        rows = [[*count, *_amounts(view)] for count, (_, view) in zip(counts, tree, strict=True)]
+        texts = [view.problem or "" for _, view in tree]
+        print_table_with_texts(headings, rows, "PROBLEM", texts)
+    else:
+        print_table_with_texts(headings, counts, "", [_below(view) for _, view in tree])
 
 
-def _row(depth: int, view: "KubeQueueView") -> list[str]:
-    amounts = (view.used, view.deserved, view.quota, view.limit)
-    return [
-        "  " * depth + view.name,
-        str(view.running),
-        str(view.pending),
-        *(formatting.amounts(each) for each in amounts),
-        str(view.weight),
-    ]
+_AMOUNTS = ("used", "deserved", "quota", "limit")
+
+
+def _counts(depth: int, view: "KubeQueueView") -> list[str]:
+    return ["  " * depth + view.name, str(view.running), str(view.pending), str(view.weight)]
+
+
+def _amounts(view: "KubeQueueView") -> list[str]:
+    return [formatting.amounts(each) for each in (view.used, view.deserved, view.quota, view.limit)]
+
+
+def _below(view: "KubeQueueView") -> str:
+    """What stands below a queue on a narrow terminal."""
+    named = zip(_AMOUNTS, _amounts(view), strict=True)
+    parts = [f"{name} {amount}" for name, amount in named if amount != "-"]
+    return "; ".join(parts + ([f"problem: {view.problem}"] if view.problem else []))

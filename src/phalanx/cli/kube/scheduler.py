@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from phalanx.cli.exits import Status, end
 from phalanx.cli.kube.cluster import (
     Context,
     Kubeconfig,
     Names,
     Nodes,
     check_installed,
+    no_answer,
     split_names,
 )
 from phalanx.cli.log_options import Format, Level
@@ -90,6 +92,8 @@ def scheduler(  # noqa: PLR0913
     """
     check_installed()
     from phalanx.kube import process  # noqa: PLC0415
+    from phalanx.kube.api.errors import ApiUnreachableError  # noqa: PLC0415
+    from phalanx.kube.rights import MissingRightsError  # noqa: PLC0415
     from phalanx.kube.scheduler import SchedulerSettings  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
@@ -106,6 +110,10 @@ def scheduler(  # noqa: PLR0913
         status = process.run(settings)
     except process.CannotSchedule as error:
         refuse(str(error))
+    except MissingRightsError as error:
+        end(Status.REFUSED, str(error))
+    except ApiUnreachableError as error:
+        end(Status.UNREACHABLE, no_answer(error))
     raise typer.Exit(status)
 
 

@@ -9,8 +9,11 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.kube.cluster import ClusterAddress, Namespace, Nodes, ask, with_cluster
 from phalanx.cli.output import Json, Narrow, print_json, print_table, print_wrapped
 from phalanx.cli.visible_text import say
+from phalanx.core.text import listed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from phalanx.kube.api.client import ApiClient
     from phalanx.kube.gangs.gang import KubeGang
     from phalanx.kube.model.cluster_model import ClusterModel
@@ -126,6 +129,8 @@ def _find(
 def _end_without_gang(
     model: "ClusterModel", name: tuple[str, str], address: ClusterAddress
 ) -> NoReturn:
+    from phalanx.kube.views.gangs import similar_names  # noqa: PLC0415
+
     key = "/".join(name)
     for pod in model.pods.pods.values():
         if pod.metadata.key == key:
@@ -134,10 +139,11 @@ def _end_without_gang(
                 f"pod {key} has schedulerName {pod.spec.scheduler_name}, which Phalanx does not"
                 f" serve here; set it to {address.scheduler_names[0]}, or pass --scheduler-names",
             )
-    end(
-        Status.NOT_FOUND,
-        f"no pod or gang {name[1]} in namespace {name[0]}; `phalanx kube gangs -A` lists all",
-    )
+    similar = similar_names(model, *name)
+    cure = "`phalanx kube gangs -A` lists all"
+    if similar:
+        cure = f"did you mean {' or '.join(similar)}?"
+    end(Status.NOT_FOUND, f"no pod or gang {name[1]} in namespace {name[0]}; {cure}")
 
 
 def _print(found: Explanation, *, planned: bool) -> None:
@@ -149,14 +155,14 @@ def _print(found: Explanation, *, planned: bool) -> None:
             print_forecast(f"{kind} {forecast.name}", forecast)
     else:
         print_wrapped(f"{name}: {_state(gang)}")
+        if gang.eviction is not None:
+            print_wrapped(_restart(gang))
     say(f"queue {gang.queue}, priority {gang.priority}{_minimum(gang)}")
+    if gang.reason_at is not None and not planned:
+        say(f"reason written {formatting.ago(gang.reason_at.isoformat(), formatting.now())}")
     say("")
-    if any(pod.reason for pod in gang.pods) and not planned:
-        rows = [[p.name, p.state, p.node or "-", p.reason or "-"] for p in gang.pods]
-        print_table(["POD", "STATE", "NODE", "REASON"], rows, Narrow(cut=("POD", "NODE")))
-    else:
-        rows = [[p.name, p.state, p.node or "-"] for p in gang.pods]
-        print_table(["POD", "STATE", "NODE"], rows, Narrow(cut=("POD", "NODE")))
+    rows = [[p.name, p.state, p.node or "-", p.reason or "-"] for p in gang.pods]
+    print_table(["POD", "STATE", "NODE", "REASON"], rows, Narrow())
     _print_events(found)
 
 
@@ -175,7 +181,36 @@ def _state(gang: "GangView") -> str:
     if gang.state in ("pending", "partial"):
         text = f"{gang.state}: {gang.message}" if gang.message else f"{gang.state}: no reason yet"
         return text if gang.message else f"{text}; is the scheduler running?"
-    return gang.state
+    if gang.eviction is None:
+        return gang.state
+    evicting = [pod for pod in gang.pods if pod.state == "evicting"]
+    stopping = sum(pod.state == "stopping" for pod in gang.pods)
+    parts = [f"{formatting.plural(stopping, 'pod')} stopping"] if stopping else []
+    if evicting:
+        until = max((pod.evicted_at for pod in evicting if pod.evicted_at), default=None)
+        parts.append(f"{formatting.plural(len(evicting), 'pod')} to be evicted{_by(until)}")
+    return f"{gang.state}: {gang.eviction} ({', '.join(parts)})"
+
+
+def _by(deadline: "datetime | None") -> str:
+    """The time that pods have to save their work."""
+    if deadline is None:
+        return ""
+    return f" when they have saved their work, or at {formatting.local_clock(deadline.isoformat())}"
+
+
+def _restart(gang: "GangView") -> str:
+    """When a gang that is evicted starts again."""
+    bare = [pod.name for pod in gang.pods if pod.preemptor and not pod.has_controller]
+    if bare:
+        return (
+            f"starts again: not by itself, because no controller replaces {listed(bare, 3)}; create"
+            " the pods again"
+        )
+    return (
+        "starts again: when its controller has created new pods and there is capacity for"
+        f" {'the pod' if gang.is_pod else 'the whole gang'}"
+    )
 
 
 def _minimum(gang: "GangView") -> str:

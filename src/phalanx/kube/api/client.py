@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from phalanx.kube.api.connection_fault import connection_fault
 from phalanx.kube.api.direct_transport import DirectTransport
 from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableError
 from phalanx.kube.api.proxy_transport import ProxyTransport
@@ -228,10 +229,7 @@ class ApiClient:
         return decoder
 
     def _unreachable(self, error: Exception) -> ApiUnreachableError:
-        reason = str(error) or type(error).__name__
-        if isinstance(error, TimeoutError):
-            reason = "no answer in time"
-        return ApiUnreachableError(f"{self.connection.server}: {reason}")
+        return ApiUnreachableError(f"{self.connection.server}: {connection_fault(error)}")
 
 
 def status_error(answer: WireAnswer) -> ApiStatusError:

@@ -5,6 +5,7 @@ from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from multidict import CIMultiDict
 from yarl import URL
 
+from phalanx.kube.api.connection_fault import connection_fault
 from phalanx.kube.api.transport import (
     IDLE_S,
     ClientHeaders,
@@ -37,7 +38,7 @@ class ProxyTransport:
             async with await self._send(request, credential, timeout) as response:
                 return await _whole(response)
         except aiohttp.ClientError as error:
-            raise ConnectionError(str(error) or type(error).__name__) from error
+            raise ConnectionError(connection_fault(error)) from error
 
     async def stream(
         self, request: WireRequest, credential: Credential, on_data: OnData, silence_s: float
@@ -51,7 +52,7 @@ class ProxyTransport:
                     on_data(chunk)
                 return WireAnswer(response.status, b"")
         except aiohttp.ClientError as error:
-            raise ConnectionError(str(error) or type(error).__name__) from error
+            raise ConnectionError(connection_fault(error)) from error
 
     async def close(self) -> None:
         await self._session.close()

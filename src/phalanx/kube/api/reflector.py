@@ -257,7 +257,9 @@ class Reflector(Generic[T]):
             changes.append(Change(before, after))
 
     def _log_fault(self, error: Exception) -> None:
-        log.warning("watch interrupted", resource=str(self._resource), reason=str(error))
+        is_forbidden = isinstance(error, ApiStatusError) and error.code == 403
+        cure = {"cure": "apply deploy/kubernetes/rbac.yaml"} if is_forbidden else {}
+        log.warning("watch interrupted", resource=str(self._resource), reason=str(error), **cure)
 
     def _log_unreadable(self, key: str, reason: str) -> None:
         log.warning("object ignored", resource=str(self._resource), object=key, reason=reason)

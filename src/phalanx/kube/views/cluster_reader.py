@@ -1,7 +1,6 @@
 """A cluster read once with a user's rights, as the model that the scheduler has of it."""
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.discovery import Discovery
@@ -9,38 +8,21 @@ from phalanx.kube.api.errors import ApiStatusError
 from phalanx.kube.api.resources import NAMESPACES, PODS, pod_groups, queues
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO, ClusterWatch
 from phalanx.kube.model.cluster_model import ClusterModel
-
-_FORBIDDEN = re.compile(
-    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
-    r'.*?(?:in the namespace "(?P<namespace>[^"]*)"|at the cluster scope)'
-)
-
-
-class MissingRightsError(Exception):
-    """The user may not read what a command needs. The message names it, and the cure."""
-
-    def __init__(self, refusals: Sequence[ApiStatusError]) -> None:
-        found = [_FORBIDDEN.search(error.message) for error in refusals]
-        parts = [match for match in found if match is not None]
-        if not parts:
-            super().__init__("; ".join(sorted({str(error) for error in refusals})))
-            return
-        verbs = sorted({f"{match['verb']} {match['resource']}" for match in parts})
-        namespaces = sorted({match["namespace"] for match in parts if match["namespace"]})
-        where = f"namespace {namespaces[0]}" if len(namespaces) == 1 else "the whole cluster"
-        super().__init__(
-            f"user {parts[0]['user']} may not {', '.join(verbs)} in {where}; ask an administrator"
-            " to bind the ClusterRole phalanx-viewer"
-        )
+from phalanx.kube.node_option import check_node_option
+from phalanx.kube.rights import refusal_of
 
 
 async def read_cluster(
     client: ApiClient, scheduler_names: Collection[str], node_labels: str = ""
 ) -> ClusterModel:
-    """The whole cluster. Raises MissingRightsError, or like `ApiClient.request`."""
+    """The whole cluster. Raises MissingRightsError or NodeOptionError, or like
+    `ApiClient.request`."""
     model = ClusterModel(scheduler_names)
     watch = ClusterWatch(client, model, lambda: None, lambda _: None, node_labels)
-    _raise_first(await watch.read())
+    faults = await watch.read()
+    if node_labels and any(isinstance(f, ApiStatusError) and f.code == 400 for f in faults):
+        await check_node_option(client, node_labels)
+    _raise_first(faults)
     model.refresh()
     return model
 
@@ -95,6 +77,6 @@ def _raise_first(faults: Iterable[BaseException | None]) -> None:
     present = [fault for fault in faults if fault is not None]
     refusals = [f for f in present if isinstance(f, ApiStatusError) and f.code == 403]
     if refusals:
-        raise MissingRightsError(refusals)
+        raise refusal_of(refusals)
     for fault in present:
         raise fault

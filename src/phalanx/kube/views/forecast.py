@@ -35,7 +35,7 @@ _REMEDIES: dict[type, str] = {
     why.NeverFits: "add nodes with more {resources}, or request less",
     why.QueueLimit: "wait for gangs of queue {queue} to end, or raise its {unit} limit",
     why.BelowMinResources: "wait for {resources} to become free, or lower minResources",
-    why.NotEnough: "wait for {resources} to become free, or add nodes that have it",
+    why.NotEnough: "wait for {resources} to become free, or add nodes",
     why.Gathering: "wait for the missing places, or add nodes",
     why.AboveMinimum: "wait for capacity to become free, or add nodes",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request less per pod",

@@ -3,13 +3,17 @@ written."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 import msgspec
 
 from phalanx.core.time_units import SECOND
 from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY, is_victim
 from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.objects.metadata import ObjectCondition, time_of
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.writes.checkpoints import PREEMPT_AT
 
 #: States of a gang, in the order in which a list shows them.
 PENDING, PARTIAL, STOPPING, RUNNING, DONE, FAILED = (
@@ -19,10 +23,14 @@ PENDING, PARTIAL, STOPPING, RUNNING, DONE, FAILED = (
 
 class PodView(msgspec.Struct, frozen=True):
     name: str
-    state: str  #: pending, gated, bound, running, stopping, succeeded or failed
+    state: str  #: pending, gated, bound, running, evicting, stopping, succeeded or failed
     node: str | None
     reason: str | None = None  #: of a pending pod, in one word
     message: str | None = None
+    reason_at: datetime | None = None  #: when the reason was written
+    preemptor: str | None = None  #: the gang for which the pod is evicted
+    evicted_at: datetime | None = None  #: or when it is evicted at the latest
+    has_controller: bool = True  #: which creates another pod in its place
 
 
 class GangView(msgspec.Struct, frozen=True):
@@ -39,10 +47,22 @@ class GangView(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Why the gang is pending; empty if no reason is known."""
+        """Why the gang is pending or stopping; empty if no reason is known."""
+        if (eviction := self.eviction) is not None:
+            return eviction
         messages = dict.fromkeys(pod.message for pod in self.pods if pod.message)
         text = next(iter(messages), "")
         return text.removeprefix(f"gang {self.namespace}/{self.name}: ")
+
+    @property
+    def reason_at(self) -> datetime | None:
+        """When the reason was written."""
+        return max((pod.reason_at for pod in self.pods if pod.reason_at), default=None)
+
+    @property
+    def eviction(self) -> str | None:
+        """By whom the gang is being evicted, and why; None if it is not."""
+        return next((pod.message for pod in self.pods if pod.preemptor and pod.message), None)
 
 
 def gang_views(model: ClusterModel) -> list[GangView]:
@@ -88,6 +108,8 @@ def _by_name(member: GangMember) -> str:
 
 def _gang_state(gang: KubeGang) -> str:
     states = {member.state for member in gang.members.values()}
+    if any(_is_evicted(member) for member in gang.members.values()):
+        return STOPPING
     is_pending = not states.isdisjoint((MemberState.PENDING, MemberState.BLOCKED))
     if MemberState.BOUND in states:
         return PARTIAL if is_pending else RUNNING
@@ -98,13 +120,42 @@ def _gang_state(gang: KubeGang) -> str:
     return FAILED if MemberState.FAILED in states else DONE
 
 
+def _is_evicted(member: GangMember) -> bool:
+    """Whether the pod still runs, and is evicted for a gang."""
+    return member.state in (MemberState.BOUND, MemberState.LEAVING) and is_victim(member.pod)
+
+
 def _pod_view(member: GangMember) -> PodView:
     pod = member.pod
-    reason, message = written_reason(pod) if member.state is MemberState.PENDING else (None, None)
-    return PodView(pod.metadata.name, _pod_state(member), member.node or None, reason, message)
+    name, state, node = pod.metadata.name, _pod_state(member), member.node or None
+    has_controller = pod.metadata.controller is not None
+    if _is_evicted(member):
+        preemptor = pod.metadata.annotations[PREEMPTED_BY]
+        target = condition_of(pod, "DisruptionTarget")
+        is_written = target is not None and target.reason == "PreemptionByScheduler"
+        return PodView(
+            name,
+            state,
+            node,
+            reason="Preempted",
+            message=target.message if target and is_written else f"evicted for gang {preemptor}",
+            reason_at=None if target is None else target.last_transition_time,
+            preemptor=preemptor,
+            evicted_at=pod.metadata.deletion_timestamp
+            or time_of(pod.metadata.annotations.get(PREEMPT_AT)),
+            has_controller=has_controller,
+        )
+    written = condition_of(pod, "PodScheduled") if member.state is MemberState.PENDING else None
+    if written is None or written.status != "False":
+        return PodView(name, state, node, has_controller=has_controller)
+    at = written.last_transition_time
+    reason, message = written.reason or None, written.message or None
+    return PodView(name, state, node, reason, message, at, has_controller=has_controller)
 
 
 def _pod_state(member: GangMember) -> str:
+    if _is_evicted(member):
+        return "stopping" if member.pod.is_terminating else "evicting"
     match member.state:
         case MemberState.BLOCKED:
             return "stopping" if member.pod.is_terminating else "gated"
@@ -115,12 +166,18 @@ def _pod_state(member: GangMember) -> str:
     return str(member.state)
 
 
-def written_reason(pod: KubePod) -> tuple[str | None, str | None]:
-    """Reason and message that a scheduler has written to a pending pod."""
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.reason or None, condition.message or None
-    return None, None
+def condition_of(pod: KubePod, kind: str) -> ObjectCondition | None:
+    """The pod's condition of this type."""
+    return next((each for each in pod.status.conditions if each.type == kind), None)
+
+
+def similar_names(model: ClusterModel, namespace: str, name: str) -> list[str]:
+    """Names of pods and gangs that a user may have meant: near ones of the namespace, or the same
+    name in other namespaces."""
+    keys = {pod.metadata.key for pod in model.pods.pods.values() if model.pods.is_own(pod)}
+    keys |= {gang.name for gang in model.gangs.gangs.values() if is_own(model, gang)}
+    near = get_close_matches(f"{namespace}/{name}", sorted(keys), n=3)
+    return [key.removeprefix(f"{namespace}/") for key in near]
 
 
 def find_gangs(model: ClusterModel, namespace: str, name: str) -> Iterator[KubeGang]:

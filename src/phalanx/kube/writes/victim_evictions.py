@@ -26,6 +26,7 @@ from phalanx.kube.writes.calls import Bind, ClearNomination, Preempt, reference
 from phalanx.kube.writes.checkpoints import (
     CHECKPOINTED,
     PREEMPT_AT,
+    checkpoint_wish,
     has_answered,
     ready_to_stop,
 )
@@ -193,7 +194,7 @@ class VictimEvictions:
         self.results[result] += 1
         if result is EvictResult.EVICTED:
             self.lost_gpu_seconds += lost
-            cost = f"; lost {plural(round(lost), 'GPU-second')} of work" if lost >= 1 else ""
+            cost = f"; this pod lost {_gpu_seconds(lost)} of work" if lost >= 1 else ""
             self._events.warn(reference(pod).target, "Preempted", message + cost)
 
     def _lost(self, pod: KubePod) -> float:
@@ -214,13 +215,19 @@ class VictimEvictions:
     def _note_preempted_gangs(self, call: Preempt) -> None:
         """Write one event per preempted gang to its PodGroup."""
         gangs = self._model.gangs
-        found = (gangs.gang_of(each.pod.uid) for each in call.victims)
-        evicted = Counter(gang.job for gang in found if gang is not None)
+        evicted: dict[str, list[KubePod]] = {}
+        for each in call.victims:
+            gang, pod = gangs.gang_of(each.pod.uid), self._model.pods.pods.get(each.pod.uid)
+            if gang is not None and pod is not None:
+                evicted.setdefault(gang.job, []).append(pod)
         for job, pods in evicted.items():
             target = gangs.group_target(gangs.gangs[job])
             if target is not None:
-                victim = next(iter(gangs.gangs[job].members.values())).pod
-                message = f"evicting {plural(pods, 'pod')}: {self._text(call.preemptor, victim)}"
+                message = f"evicting {plural(len(pods), 'pod')}:"
+                message += f" {self._text(call.preemptor, pods[0])}"
+                lost = sum(map(self._lost, pods))
+                if lost >= 1 and checkpoint_wish(pods) is None:
+                    message += f"; the gang loses {_gpu_seconds(lost)} of work"
                 self._events.warn(target, "Preempted", message)
 
 
@@ -233,6 +240,10 @@ def preemption_text(preemptor: str, gangs: Iterable[KubeGang], victim: KubePod) 
     if priorities and min(priorities) > victim.spec.priority:
         return f"preempted by higher-priority gang {preemptor}"
     return f"evicted for gang {preemptor}, whose queue reclaims its share"
+
+
+def _gpu_seconds(amount: float) -> str:
+    return plural(round(amount), "GPU-second")
 
 
 def _now() -> datetime:

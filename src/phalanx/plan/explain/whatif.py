@@ -178,7 +178,7 @@ _REMEDIES: dict[type, str] = {
     " {unit} quota, or submit the job again as preemptible",
     why.BelowMinResources: "wait for {resources} to become free, or submit the job again with lower"
     " min_resources",
-    why.NotEnough: "wait for {resources} to become free, or add workers that have it",
+    why.NotEnough: "wait for {resources} to become free, or add workers",
     why.Gathering: "wait for the missing places, or add workers",
     why.AboveMinimum: "wait for capacity to become free, or add workers",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request smaller tasks",
