@@ -290,3 +290,14 @@ async def test_a_server_that_does_not_answer_is_named(
     async with ApiClient(connection) as client:
         with pytest.raises(ApiUnreachableError, match=r"1:1: cannot connect: Connection refused"):
             await client.list_all(NAMESPACES)
+
+
+async def test_a_certificate_that_is_not_trusted_is_named(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    connection = connect(api_server, tmp_path, {}, {"server": api_server.url})
+    async with ApiClient(connection) as client:
+        with pytest.raises(ApiUnreachableError) as refused:
+            await client.list_all(NAMESPACES)
+    assert str(refused.value).startswith(f"{api_server.url}: certificate verify failed: ")
+    assert "SSL" not in str(refused.value)

@@ -17,7 +17,7 @@ from phalanx.cli.settings import refuse
 if TYPE_CHECKING:
     from phalanx.kube.api.client import ApiClient
     from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
-    from phalanx.kube.views.leader import LeaderView
+    from phalanx.kube.views.leader import SchedulerLeader
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]"
     return answer
 
 
-def _without_leader(leader: "LeaderView", address: ClusterAddress) -> str:
+def _without_leader(leader: "SchedulerLeader", address: ClusterAddress) -> str:
     names = " or ".join(address.scheduler_names)
     if not leader.name:
         return (
@@ -177,15 +177,15 @@ def _without_leader(leader: "LeaderView", address: ClusterAddress) -> str:
 
 async def _ask(
     address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]"
-) -> "tuple[T, LeaderView | None]":
+) -> "tuple[T, SchedulerLeader | None]":
     from phalanx.kube.api.client import ApiClient  # noqa: PLC0415
     from phalanx.kube.connection.kubeconfig import find_connection  # noqa: PLC0415
-    from phalanx.kube.views.leader import leader_view  # noqa: PLC0415
+    from phalanx.kube.views.leader import scheduler_leader  # noqa: PLC0415
 
     connection = find_connection(address.kubeconfig, address.context)
     async with ApiClient(connection, user_agent="phalanx-cli", timeout_s=_TIMEOUT_S) as client:
         answer = await question(client)
-        return answer, await leader_view(client, address.scheduler_names)
+        return answer, await scheduler_leader(client, address.scheduler_names)
 
 
 def no_answer(error: "ApiUnreachableError") -> str:

@@ -15,7 +15,7 @@ from phalanx.kube.objects.lease import Lease
 _CLOCK_SKEW = timedelta(seconds=5)
 
 
-class LeaderView(msgspec.Struct, frozen=True):
+class SchedulerLeader(msgspec.Struct, frozen=True):
     """The scheduler that leads, or the last one that did; no name if none ever has."""
 
     name: str
@@ -23,7 +23,7 @@ class LeaderView(msgspec.Struct, frozen=True):
     until: datetime | None = None  #: when its lease ended, or ends
 
 
-async def leader_view(client: ApiClient, names: Collection[str]) -> LeaderView | None:
+async def scheduler_leader(client: ApiClient, names: Collection[str]) -> SchedulerLeader | None:
     """The leader of the schedulers that serve one of these names; None if the user may not read
     leases. Raises like `ApiClient.request`."""
     try:
@@ -36,17 +36,17 @@ async def leader_view(client: ApiClient, names: Collection[str]) -> LeaderView |
     serving = [lease for lease in leases if not _served(lease).isdisjoint(names)]
     views = [_view(lease, datetime.now(UTC)) for lease in serving]
     views.sort(key=lambda view: (view.leads, view.until.timestamp() if view.until else 0.0))
-    return views[-1] if views else LeaderView("", leads=False)
+    return views[-1] if views else SchedulerLeader("", leads=False)
 
 
 def _served(lease: Lease) -> set[str]:
     return set(lease.metadata.annotations.get(SERVED_NAMES, "").split(","))
 
 
-def _view(lease: Lease, now: datetime) -> LeaderView:
+def _view(lease: Lease, now: datetime) -> SchedulerLeader:
     spec = lease.spec
     last = lease.metadata.annotations.get(LAST_LEADER, "")
     if not spec.holder_identity or spec.renew_time is None:
-        return LeaderView(last, leads=False, until=spec.renew_time)
+        return SchedulerLeader(last, leads=False, until=spec.renew_time)
     until = spec.renew_time + timedelta(seconds=spec.lease_duration_seconds)
-    return LeaderView(spec.holder_identity, leads=now < until + _CLOCK_SKEW, until=until)
+    return SchedulerLeader(spec.holder_identity, leads=now < until + _CLOCK_SKEW, until=until)
