@@ -94,6 +94,7 @@ EXAMPLES: tuple[Record, ...] = (
     records.JobHeld(J, "ada"),
     records.JobReleased(J, "ada"),
     records.JobPriorityChanged(J, 0, 100, "ada"),
+    records.JobImagesPinned(J, (f"registry.example/train@sha256:{'116f54c4' * 8}",)),
     records.PlacesGathered(J, 3, 4),
     records.GatheredPlacesReleased(J, 3, "no gathering gang could reach its minimum"),
     records.CapacityKept(J, 2, ("j-p3x9c2va.0", "j-p3x9c2va.1"), NOW + TEN_MINUTES),
@@ -151,7 +152,13 @@ EXAMPLES: tuple[Record, ...] = (
     records.CronRunRequested("ml/nightly", "ada"),
     records.CronSkipped("ml/nightly", NOW, "j-p3x9c2va"),
     records.CronReplacing("ml/nightly", NOW),
-    records.CronDenied("ml/nightly", NOW, "ada", "ada may not use the queue research"),
+    records.CronDenied(
+        "ml/nightly",
+        NOW,
+        "ada",
+        "policy no-nights forbids SubmitJob on namespace ml for ada",
+        ("no-nights",),
+    ),
     records.CronFired(J, "ml/nightly", NOW),
 )
 

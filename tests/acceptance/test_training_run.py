@@ -77,9 +77,10 @@ def trust(key: SigningKey) -> str:
 class Site:
     """A server and a worker with a container runtime, and a registry with the trainer's image."""
 
-    def __init__(self, fleet: Fleet, registry: Registry, digest: str) -> None:
+    def __init__(self, fleet: Fleet, registry: Registry, storage: Storage, digest: str) -> None:
         self.fleet = fleet
         self.registry = registry
+        self.storage = storage
         self.digest = digest
 
     def apply(self, *files: str) -> None:
@@ -117,7 +118,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             with Fleet(state, *flags) as fleet:
                 fleet.terminal.type("queue", "set", "ml-training", "--namespaces", "ml")
                 fleet.work("w-1", "--resources=gpu=8,cpu=64,memory=512Gi")
-                yield Site(fleet, registry, digest)
+                yield Site(fleet, registry, storage, digest)
         finally:
             storage.remove()
 
@@ -190,3 +191,30 @@ def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_
     )
     said = at.type("submit", "-f", "-", stdin=JOB)
     assert "policy no-overrides forbids OverrideSecurity on the security settings" in said.err
+
+
+def test_all_attempts_of_a_cron_run_have_the_image_that_its_tag_meant_at_the_first(
+    site: Site,
+) -> None:
+    at, image = site.fleet.terminal, f"{site.registry.address}/moving:1"
+    first = site.storage.publish("moving:1", show="#!/bin/sh\necho first; exit 1\n")
+    cron = {
+        "name": "nightly",
+        "roles": {"worker": {"image": image, "command": ["show"]}},
+        "schedule": {"cron": "0 2 1 1 *"},
+        "max_retries": 3,
+        "backoff": "1m",
+    }
+    Path("base.cedar").write_text('@id("all") permit (principal, action, resource);')
+    site.apply("base.cedar")
+    assert at.type("submit", "-f", "-", stdin=json.dumps(cron)).status == 0
+    run: Any = at.type("cron", "run-now", "nightly", "--json").json
+    job = run["runs"][0]["job"]
+    site.until_event(job, "next attempt in")  # two attempts have failed
+    told = site.events(job)
+    assert "permitted by all" in told
+    assert f"images pinned: {site.registry.address}/moving@{first}" in told
+    shown: Any = at.type("job", job, "--json").json
+    assert shown["spec"]["roles"]["worker"]["image"].endswith(first)
+    at.type("cancel", job)
+    site.fleet.ends(job)

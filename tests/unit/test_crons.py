@@ -11,11 +11,11 @@ from phalanx.core import events
 from phalanx.core.errors import Conflict, Invalid, Unknown
 from phalanx.core.handlers import crons
 from phalanx.core.model import Cron, Job, Phase, Queue
-from phalanx.core.records import CronDenied, CronFired, CronRecord, kind_of
+from phalanx.core.records import CronDenied, CronFired, CronRecord, JobSubmitted, kind_of
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
-from phalanx.engine.cron_lookups import CronLookups
+from phalanx.engine.cron_lookups import CronLookups, CronVerdict
 from phalanx.manifest.bundle import read
 
 HOUR_S = 3600
@@ -156,7 +156,9 @@ def test_a_replacement_is_denied_if_the_owner_lost_access_in_the_meantime(cluste
     old = run_named(cluster, "nightly-202311150200")
     cluster.run(old, "a")
     cluster.advance(24 * HOUR_S)
-    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    cluster.lookups = CronLookups(
+        zone=zone, verdict=lambda spec, owner: CronVerdict(f"{owner} has left")
+    )
     cluster.stop(old)
     cluster.advance(0)
     assert names(cluster) == ["nightly-202311150200"]
@@ -207,16 +209,18 @@ def test_a_timer_that_comes_again_finds_it_done(cluster: Driver) -> None:
 
 
 def test_a_denied_run_is_recorded_and_the_next_is_tried(cluster: Driver) -> None:
-    why = ["ada has left"]
-    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: why[0] if why else None)
+    verdicts = [CronVerdict(policies=("base",)), CronVerdict("ada has left", ("no-nights",))]
+    cluster.lookups = CronLookups(zone=zone, verdict=lambda spec, owner: verdicts[-1])
     schedule(cluster)
     cluster.advance(TO_TWO + 1)
     assert names(cluster) == []
     [denied] = [record for record in cluster.records if isinstance(record, CronDenied)]
-    assert denied.why == "ada has left"
-    why.clear()
+    assert (denied.why, denied.policies) == ("ada has left", ("no-nights",))
+    verdicts.pop()
     cluster.advance(24 * HOUR_S)
     assert names(cluster) == ["nightly-202311160200"]
+    [submitted] = [record for record in cluster.records if isinstance(record, JobSubmitted)]
+    assert submitted.policies == ("base",)
 
 
 def test_a_queue_that_went_away_denies_the_run(cluster: Driver) -> None:
@@ -251,7 +255,9 @@ def test_a_run_that_is_asked_for_starts_now(cluster: Driver) -> None:
 
 def test_a_run_that_is_asked_for_and_denied_is_an_error(cluster: Driver) -> None:
     schedule(cluster, schedule={"concurrency": "allow"})
-    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    cluster.lookups = CronLookups(
+        zone=zone, verdict=lambda spec, owner: CronVerdict(f"{owner} has left")
+    )
     assert "ada has left" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
 
 

@@ -262,7 +262,7 @@ async def test_each_run_of_a_cron_is_judged_by_the_policies_of_that_day() -> Non
     tokens = TokenRegistry(MemoryStore(clock=lambda: 0), open_on_loopback=True)
     admission = CronAdmission(tokens, Authorizer(registry))
     cluster = Driver()
-    cluster.lookups = CronLookups(zone=lambda _: UTC, refusal=admission.refusal)
+    cluster.lookups = CronLookups(zone=lambda _: UTC, verdict=admission.verdict)
     nightly = job(queue="default", name="nightly", schedule={"cron": "0 2 * * *"})
     cluster.apply(CronSet(nightly, "local"))
     cluster.advance(24 * 3600)
@@ -273,6 +273,7 @@ async def test_each_run_of_a_cron_is_judged_by_the_policies_of_that_day() -> Non
     cluster.advance(24 * 3600)
     [denied] = [record for record in cluster.records if isinstance(record, CronDenied)]
     assert denied.why == "policy no-nights forbids SubmitJob on namespace ml for local"
+    assert denied.policies == ("no-nights",)
     await registry.change((), [ObjectKey(KIND, "", "a")])
     runs = len(cluster.jobs)
     cluster.advance(24 * 3600)

@@ -70,6 +70,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.GatheringEnded: gather.gathering_ended,
     events.Accepted: reserve.accepted,
     events.InputsUnavailable: fail.inputs_unavailable,
+    events.ImagesPinned: reserve.images_pinned,
     events.PreparationReported: reserve.preparation_reported,
     events.ReservationExpired: reserve.reservation_expired,
     events.Claimed: start.claimed,

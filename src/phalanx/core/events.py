@@ -183,6 +183,13 @@ class InputsUnavailable(msgspec.Struct, frozen=True):
     final: bool = False  #: another try would fail too
 
 
+class ImagesPinned(msgspec.Struct, frozen=True):
+    """The tags of images of a reserved gang were resolved, once for all its attempts."""
+
+    job: str
+    images: dict[str, str]  #: by image: the reference with its digest
+
+
 class ReservationExpired(msgspec.Struct, frozen=True):
     """Timer: a start set that is not released by now is given back."""
 
@@ -444,7 +451,8 @@ class QueueRemoved(msgspec.Struct, frozen=True):
 # Crons
 #
 # The engine puts on each event what the core must not look up: the time zone of the schedule (None
-# if the host does not know it), and why the cron's owner may not run the job now (None: allowed).
+# if the host does not know it), why the cron's owner may not run the job now (None: allowed), and
+# the policies that decided so.
 
 
 class CronSet(msgspec.Struct, frozen=True):
@@ -474,6 +482,7 @@ class CronRequested(msgspec.Struct, frozen=True):
     by: str = ""
     zone: tzinfo | None = None
     refusal: str | None = None
+    policies: tuple[str, ...] = ()
 
 
 class CronDue(msgspec.Struct, frozen=True):
@@ -483,6 +492,7 @@ class CronDue(msgspec.Struct, frozen=True):
     at: Micros
     zone: tzinfo | None = None
     refusal: str | None = None
+    policies: tuple[str, ...] = ()
 
 
 class CronReplacementDue(msgspec.Struct, frozen=True):
@@ -492,6 +502,7 @@ class CronReplacementDue(msgspec.Struct, frozen=True):
     at: Micros
     zone: tzinfo | None = None
     refusal: str | None = None
+    policies: tuple[str, ...] = ()
 
 
 Event = (
@@ -513,6 +524,7 @@ Event = (
     | GangGathered
     | GatheringEnded
     | InputsUnavailable
+    | ImagesPinned
     | ReservationExpired
     | Accepted
     | Claimed

@@ -333,6 +333,12 @@ class TaskCheckpointSaved(TaskRecord, frozen=True):
     size_bytes: int  #: size of the checkpoint
 
 
+class JobImagesPinned(JobRecord, frozen=True):
+    """The tags of the job's images were resolved. All attempts of the job use these digests."""
+
+    images: tuple[str, ...]  #: their references with digests
+
+
 class TaskPreparing(TaskRecord, frozen=True):
     """The worker prepares the start of the task, and says how far it is: it pulls an image. No task
     of the gang starts before every worker has finished."""
@@ -516,6 +522,7 @@ class CronDenied(CronRecord, frozen=True):
     due_at: Moment  #: when the run was due
     owner: str  #: the user that the job belongs to
     why: str  #: the reason
+    policies: tuple[str, ...] = ()  #: the policies that forbid it
 
 
 class CronFired(JobRecord, frozen=True):
@@ -537,6 +544,7 @@ JobRecords: TypeAlias = (
     | JobHeld
     | JobReleased
     | JobPriorityChanged
+    | JobImagesPinned
     | PlacesGathered
     | GatheredPlacesReleased
     | CapacityKept

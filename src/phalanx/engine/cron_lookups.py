@@ -22,18 +22,25 @@ from phalanx.core.spec.job import JobSpec
 from phalanx.engine.timezones import zone
 
 
-def _allow(spec: JobSpec, owner: str) -> str | None:
-    return None
+class CronVerdict(NamedTuple):
+    """Whether the owner of a cron may run its job now."""
+
+    refusal: str | None = None  #: why not
+    policies: tuple[str, ...] = ()  #: those that decided so
+
+
+def _allow(spec: JobSpec, owner: str) -> CronVerdict:
+    return CronVerdict()
 
 
 class CronLookups(NamedTuple):
     #: The time zone of that name; None if this host has no such zone.
     zone: Callable[[str], tzinfo | None] = zone
-    #: Why this owner may not run this job now; None if the owner may.
-    refusal: Callable[[JobSpec, str], str | None] = _allow
+    #: Whether this owner may run this job now.
+    verdict: Callable[[JobSpec, str], CronVerdict] = _allow
 
     def complete(self, event: Event, crons: Mapping[str, Cron]) -> Event:
-        """The same event, with the time zone and the refusal that it needs."""
+        """The same event, with the time zone and the verdict that it needs."""
         match event:
             case CronSet():
                 return replace(event, zone=self._zone(event.spec))
@@ -44,8 +51,9 @@ class CronLookups(NamedTuple):
                 cron = crons.get(event.cron)
                 if cron is None:
                     return event
-                refusal = self.refusal(cron.spec, cron.owner)
-                return replace(event, zone=self._zone(cron.spec), refusal=refusal)
+                refusal, policies = self.verdict(cron.spec, cron.owner)
+                zone_of_cron = self._zone(cron.spec)
+                return replace(event, zone=zone_of_cron, refusal=refusal, policies=policies)
             case _:
                 return event
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from phalanx.core.errors import CoreError
-from phalanx.core.events import InputsUnavailable
+from phalanx.core.events import ImagesPinned, InputsUnavailable
 from phalanx.core.gang import Gang
 from phalanx.core.node import AttemptKey
 from phalanx.core.spec.job import JobSpec, Role
@@ -98,7 +98,13 @@ class GangInputs:
 
     async def _look_up(self, job: str, epoch: int, spec: JobSpec) -> None:
         try:
-            self._resolved[job] = epoch, await self._resolve(spec)
+            resolved = await self._resolve(spec)
+            pinned = {image: full for image, full in resolved.images.items() if full != image}
+            if pinned:
+                await self._engine.apply(ImagesPinned(job, pinned))
+            self._resolved[job] = epoch, resolved
+        except (CoreError, NoAnswer):
+            await asyncio.sleep(_RETRY_S)  # the job has ended, or another server leads
         except InputUnavailable as error:
             with suppress(CoreError, NoAnswer):
                 is_final = isinstance(error, InputMissing)

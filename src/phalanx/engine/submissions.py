@@ -295,7 +295,7 @@ class Submissions:
         job = cluster.names.get((spec.namespace, spec.name or ""))
         if job is None or part is None or cluster.gangs[job].job.members is None:
             return None
-        joined = turn.apply(MembersJoined(job, spec, part))
+        joined = turn.apply(MembersJoined(job, with_images(spec, submission.images), part))
         return AcceptedJob(joined.gangs[job].job, is_new=False)
 
 

@@ -87,7 +87,7 @@ class Authorizer:
         for request in requests:
             decision = self.decide(request)
             if not decision.is_allowed:
-                raise PolicyDenied(decision.why)
+                raise PolicyDenied(decision.why, decision.policies)
             policies |= dict.fromkeys(decision.policies)
         return tuple(policies)
 

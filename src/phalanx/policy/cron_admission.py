@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import JobSpec
+from phalanx.engine.cron_lookups import CronVerdict
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.policy.authorizer import Authorizer
 from phalanx.policy.trust import PolicyDenied
@@ -13,18 +14,18 @@ class CronAdmission:
         self._tokens = tokens
         self._authorizer = authorizer
 
-    def refusal(self, spec: JobSpec, name: str) -> str | None:
-        """Why the owner of that name may not run the job now; None if it may.
+    def verdict(self, spec: JobSpec, name: str) -> CronVerdict:
+        """Whether the owner of that name may run the job now.
 
         Whether the queue admits the namespace is decided when the run is submitted.
         """
         refusal = self._tokens.refusal(spec, name)
         owner = self._tokens.owner(name)
         if refusal is not None or owner is None:
-            return refusal
+            return CronVerdict(refusal)
         try:
             # The run is a job and no change of the cron.
-            self._authorizer.check_job(owner, replace(spec, schedule=None), {})
+            policies = self._authorizer.check_job(owner, replace(spec, schedule=None), {})
         except PolicyDenied as denied:
-            return str(denied)
-        return None
+            return CronVerdict(str(denied), denied.policies)
+        return CronVerdict(policies=policies)

@@ -32,6 +32,10 @@ ENDINGS = (".yaml", ".yml")
 class PolicyDenied(Forbidden):
     """A policy forbids a request, or none permits it."""
 
+    def __init__(self, message: str, policies: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.policies = policies  #: the names of those that forbid it
+
 
 class TrustPolicy(NamedTuple):
     name: str
@@ -52,12 +56,14 @@ class TrustPolicy(NamedTuple):
             allowed = ", ".join(self.registries)
             raise PolicyDenied(
                 f"trust policy {self.name} forbids image {image}: registry {registry} is not one of"
-                f" {allowed}"
+                f" {allowed}",
+                (self.name,),
             )
         if self.require_digest and reference.digest is None:
             raise PolicyDenied(
                 f"trust policy {self.name} forbids image {image}: it has no digest; write"
-                f" {reference.name}@sha256:…"
+                f" {reference.name}@sha256:…",
+                (self.name,),
             )
 
 

@@ -67,7 +67,7 @@ def assemble(  # noqa: PLR0913, PLR0917
         listening.advertised,
         wall_clock,
         lambda: uuid4().hex,
-        CronLookups(refusal=CronAdmission(tokens, authorizer).refusal),
+        CronLookups(verdict=CronAdmission(tokens, authorizer).verdict),
     )
     engine = Engine(
         store,

@@ -96,6 +96,8 @@ def _job(record: records.JobRecords) -> str:
             return f"released from hold{_by(by)}"
         case records.JobPriorityChanged(before=before, after=after, by=by):
             return f"priority changed from {before} to {after}{_by(by)}"
+        case records.JobImagesPinned(images=images):
+            return f"images pinned: {', '.join(images)}"
         case records.PlacesGathered(gathered=gathered, needed=needed):
             return f"gathered {gathered} of {plural(needed, 'place')}"
         case records.GatheredPlacesReleased(places=places, why=why):

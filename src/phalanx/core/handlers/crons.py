@@ -182,12 +182,13 @@ def _submit(
     why = event.refusal
     if why is None:
         try:
-            submitted(tx, Submitted(job, spec, row.owner))
+            submitted(tx, Submitted(job, spec, row.owner, policies=event.policies))
         except CoreError as error:
             why = str(error)
     if why is not None:
         tx.crons[row.key] = replace(row, replacing_at=None, last=CronOutcome(at, f"denied: {why}"))
-        tx.record(records.CronDenied(row.key, at, row.owner, why))
+        policies = () if event.refusal is None else event.policies
+        tx.record(records.CronDenied(row.key, at, row.owner, why, policies))
         return why
     tx.set_job(tx.gang(job), cron=row.key, due_at=at)
     tx.crons[row.key] = replace(

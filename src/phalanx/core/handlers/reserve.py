@@ -13,6 +13,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
+    ImagesPinned,
     LongRunDue,
     Placed,
     Placement,
@@ -26,6 +27,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.requeue import avoid, requeue
 from phalanx.core.handlers.startable import check_startable
+from phalanx.core.interning import shared_spec
 from phalanx.core.lost_work import long_run
 from phalanx.core.model import (
     AttemptState,
@@ -36,7 +38,15 @@ from phalanx.core.model import (
     Task,
 )
 from phalanx.core.node import GPU, Node, charge_of
-from phalanx.core.records import GangReserved, GangStarting, ReservationLost, TaskPreparing, about
+from phalanx.core.records import (
+    GangReserved,
+    GangStarting,
+    JobImagesPinned,
+    ReservationLost,
+    TaskPreparing,
+    about,
+)
+from phalanx.core.spec.job import with_images
 from phalanx.core.spec.references import address_ports
 from phalanx.core.states import PLACED, UNPLACED, Move, State
 
@@ -190,6 +200,15 @@ def preparation_reported(tx: Changes, event: PreparationReported) -> None:
         return  # the report was repeated, or came late
     tx.update(gang, task, place=replace(task.place, preparing=message))
     tx.record(TaskPreparing(*about(task), message))
+
+
+def images_pinned(tx: Changes, event: ImagesPinned) -> None:
+    """Keep the digests in the job, so that all its attempts run the same images."""
+    gang = tx.gang(event.job)
+    spec = shared_spec(with_images(gang.job.spec, event.images))
+    if spec != gang.job.spec:
+        tx.set_job(gang, spec=spec)
+        tx.record(JobImagesPinned(event.job, tuple(event.images.values())))
 
 
 def _on_agent(tx: Changes, task: Task) -> bool:
