@@ -22,6 +22,7 @@ class Fleet:
 
     def __enter__(self) -> "Fleet":
         server = self._stack.enter_context(Server(self._folder, *self._flags))
+        self.url = server.url
         self.terminal = Terminal(server.url)
         self.client = self._stack.enter_context(Client(server.url))
         return self
