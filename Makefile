@@ -11,7 +11,7 @@ ARGS   ?=
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo kube-demo test soak chaos kube-chaos fuzz check format docs recording bench lock clean
+.PHONY: help demo kube-demo test soak chaos kube-chaos fuzz check format docs recording screenshots bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 recording: $(READY) ## Run the demos and record them for the docs: transcripts and picture
 	$(BIN)/python -m docs.demo --record
 	$(BIN)/python -m docs.kube_demo
+
+screenshots: $(READY) ## Take pictures of the dashboard in both themes, for the docs (needs chromium)
+	$(BIN)/python -m docs.screenshots
 
 $(PEERS): $(READY) requirements/bench.lock
 	-$(PIP) --require-hashes -r requirements/bench.lock

@@ -114,13 +114,14 @@ async def serving(
     buffer_size: int = 10_000,
     leads: bool = True,
     clock: Callable[[], Micros] = wall_clock,
+    name: str = "",
 ) -> AsyncIterator[Running]:
     """Until the end of the block. The store is open already."""
     listening = socket.create_server(("127.0.0.1", 0))
     # Connections inherit it; asyncio does not see that it should set it, and 40 ms a call add up.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    host = HostEnvironment(url, url, clock, lambda: uuid4().hex)
+    host = HostEnvironment(name or url, url, clock, lambda: uuid4().hex)
     engine = Engine(store, host, settings or EngineSettings())
     services = Services(
         engine,

@@ -1,7 +1,121 @@
-// What is going on in the cluster.
+// What is going on in the cluster: GPUs in use, what is pending and why, what was lost, and which workers are not there.
 
 import { h } from "../dom.js";
+import { get } from "../api.js";
+import { card, choice, panel } from "../components.js";
+import { lineChart } from "../chart.js";
+import { clock, decimal, gpuHours, money, percent, plural, since, whole } from "../format.js";
+import { pendingTable } from "../pending-table.js";
+import { queueSummary } from "../queue-bars.js";
+import { href } from "../router.js";
 
-export function overview() {
-  return { title: () => "Overview", load: async () => {}, view: () => h("h1", "Overview") };
+export function overview(context) {
+  let now = null;
+  let usage = null;
+  let shares = null;
+  let servers = null;
+  const span = () => (context.params.span === "day" ? "day" : "hour");
+
+  async function load(signal) {
+    [now, usage, shares, servers] = await Promise.all([
+      get("/overview", { signal }),
+      get("/usage", { query: { window: span() }, signal }),
+      get("/shares", { signal }),
+      get("/servers", { signal }),
+    ]);
+  }
+
+  function view() {
+    return [
+      h("h1.visually-hidden", "Overview"),
+      cards(now),
+      h(
+        "div.cols",
+        h(
+          "div",
+          h(
+            "section.panel",
+            h(
+              "div.row",
+              h("h2", "GPUs in use ", h("span.muted", `· one sample per minute, kept for a day`)),
+              h("span.end", choice("Over", span(), [["hour", "the last hour"], ["day", "the last day"]], (value) => context.setParams({ span: value }))),
+            ),
+            usageChart(usage, now, span()),
+          ),
+          panel("Pending", "reserved starts first, then by priority and age", pendingTable(now.first_pending), moreLink(now)),
+        ),
+        h(
+          "div",
+          panel("Queues", "used, striped: borrowed, grey: wanted, mark: fair share", queueSummary(shares)),
+          panel("Ended in the last day", null, endedList(now)),
+          panel("Servers", null, serverList(servers)),
+        ),
+      ),
+    ];
+  }
+
+  return { title: () => "Overview", load, view, wants: () => true };
+}
+
+export function cards(now) {
+  const lost = now.evicted.gpu_s + now.failed.gpu_s;
+  const cost = now.evicted.cost + now.failed.cost;
+  const mean = now.mean_used_share === null ? "" : ` · 24 h mean ${Math.round(100 * now.mean_used_share)} %`;
+  const closed = Object.entries(now.workers).filter(([status, count]) => status !== "active" && count);
+  return h(
+    "div.cards",
+    card("GPUs in use", `${decimal(now.used_gpus)} / ${decimal(now.gpus)}`, `${percent(now.used_gpus, now.gpus)}${mean}`, href("cluster")),
+    card("Running gangs", whole(now.running), plural(now.running_tasks, "task"), href("jobs", { phase: "running" })),
+    card("Pending gangs", whole(now.pending), now.oldest_pending_at ? `oldest ${since(now.oldest_pending_at)}` : "nothing waits", href("jobs", { phase: "pending" })),
+    card(
+      "Lost work, last day",
+      gpuHours(lost),
+      `${cost ? `${money(cost)} · ` : ""}${plural(now.evicted.count, "eviction")}, ${plural(now.failed.count, "failure")}`,
+    ),
+    card(
+      "Workers",
+      `${whole(now.workers.active)} ok`,
+      closed.map(([status, count]) => `${count} ${status}`).join(" · ") || "none lost or cordoned",
+      href("cluster", { view: "table" }),
+    ),
+  );
+}
+
+function usageChart(usage, now, span) {
+  const points = usage.points.map((point) => [Date.parse(point.at), point.used_gpus]);
+  const total = usage.points.map((point) => [Date.parse(point.at), point.gpus]);
+  const at = Date.parse(now.at);
+  points.push([at, now.used_gpus]);
+  total.push([at, now.gpus]);
+  const length = span === "day" ? 86_400_000 : 3_600_000;
+  return lineChart({
+    series: [
+      { points: total, class: "capacity", label: "GPUs of the cluster" },
+      { points, class: "used", label: "GPUs in use", area: true },
+    ],
+    x: { min: at - length, max: at, format: (time) => clock(time).slice(-8).slice(0, span === "day" ? 5 : 5) },
+    y: { min: 0, max: Math.max(1, now.gpus, ...usage.points.map((point) => point.gpus)), format: (value) => decimal(value, 0) },
+    label: `GPUs in use over the last ${span}: now ${decimal(now.used_gpus)} of ${decimal(now.gpus)}`,
+  });
+}
+
+const moreLink = (now) =>
+  now.pending > now.first_pending.length ? h("p", h("a", { href: href("jobs", { phase: "pending" }) }, `All ${whole(now.pending)} pending jobs`)) : null;
+
+function endedList(now) {
+  const rows = [["done", "done"], ["failed", "failed"], ["timed-out", "timed out"], ["cancelled", "cancelled"]];
+  return h(
+    "ul.facts",
+    rows.map(([phase, words]) => h("li", h("a", { href: href("jobs", { phase }) }, words), h("span.num", whole(now.ended[phase] || 0)))),
+  );
+}
+
+function serverList({ leader, standbys }) {
+  return h(
+    "ul.facts",
+    leader
+      ? h("li", h("span", leader.name, h("span.muted", ` leader, term ${leader.term}`)), h("code", leader.url))
+      : h("li", "No server leads at the moment."),
+    standbys.map((each) => h("li", { key: each.name }, h("span", each.name, h("span.muted", " standby")), h("a", { href: each.url, rel: "noreferrer" }, each.url))),
+  );
 }

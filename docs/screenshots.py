@@ -1,0 +1,128 @@
+"""Pictures of every page of the dashboard in both themes, from a server with a made-up cluster.
+
+`make screenshots` writes them to docs/images/dashboard; look at them after a change of the page.
+"""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from playwright.async_api import Page, async_playwright
+from tests.integration.api.serving import Running, serving
+
+from phalanx.core.time_units import MINUTE
+from phalanx.engine.usage_history import UsageSample
+from phalanx.host.clock import wall_clock
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import Note
+
+FOLDER = Path(__file__).parent / "images" / "dashboard"
+WORKERS, GPUS = 32, 8
+QUEUES: dict[str, dict[str, Any]] = {
+    "ml": {"quota": {"gpu": 64}, "limit": {"gpu": 160}},
+    "ml-pretrain": {"parent": "ml", "weight": 3},
+    "ml-eval": {"parent": "ml"},
+    "vision": {"quota": {"gpu": 48}},
+    "speech": {"quota": {"gpu": 32}},
+    "search": {"weight": 1},
+}
+#: Queue, name, tasks, GPUs of each, priority.
+JOBS = (
+    *[("ml-pretrain", "pretrain-7b", 64, 1, 100), ("ml-pretrain", "rlhf-13", 24, 1, 50)],
+    *[("vision", "vit-l", 4, 8, 50), ("speech", "asr", 11, 1, 0), ("ml-eval", "sweep-lr", 5, 2, 0)],
+    *[("search", "rank", 6, 4, 0), ("search", "embed", 3, 7, 0), ("vision", "detect", 2, 3, 0)],
+    *[("vision", "vit-h", 6, 8, 80), ("ml-pretrain", "moe-64", 16, 4, 60)],
+    *[("speech", "tts", 24, 2, 10), ("ml-eval", "eval-3", 1, 8, 0), ("search", "rank-2", 4, 8, 0)],
+)
+
+PAGES = {
+    "overview": "overview",
+    "jobs": "jobs",
+    "cluster": "cluster",
+    "queues": "queues",
+}
+
+
+async def a_busy_cluster(server: Running) -> None:
+    """Workers in racks with gangs on them, others pending, and a day of samples."""
+    call, random = server.call, Random(7)
+    for name, queue in QUEUES.items():
+        await call("PUT", f"/queues/{name}", queue)
+    names = [f"w-{number:02}" for number in range(1, WORKERS + 1)]
+    for number, name in enumerate(names):
+        resources = {"gpu": GPUS, "cpu": 64, "memory": "512Gi"}
+        tags = {"rack": str(number // 8 + 1), "zone": "ab"[number // 16]}
+        worker = {"id": name, "resources": resources, "tags": tags, "slots": 16}
+        await call("POST", "/workers/register", worker)
+    for queue, name, tasks, gpus, priority in JOBS:
+        role = {
+            "command": "python train.py",
+            "replicas": tasks,
+            "resources": {"gpu": gpus, "cpu": gpus * 5, "memory": f"{gpus * 40}Gi"},
+        }
+        job = {
+            "name": name,
+            "namespace": queue.partition("-")[0],
+            "queue": queue,
+            "priority": priority,
+            "roles": {"worker": role},
+            "time_limit": "6h",
+        }
+        await call("POST", "/jobs", job)
+        await asyncio.sleep(0.15)
+    for name in names:
+        while (await call("GET", f"/jobs/next?worker_id={name}")).status == 200:
+            pass
+    await call("POST", "/workers/w-18/cordon?reason=3+jobs+failed+here+first")
+    await call("POST", "/workers/w-30/cordon?reason=new+fans")
+    now, used = wall_clock(), 150.0
+    samples = []
+    for minute in range(24 * 60, 0, -1):
+        used = min(250.0, max(60.0, used + random.uniform(-7, 7.4)))
+        samples.append(
+            UsageSample(now - minute * MINUTE, WORKERS * GPUS * 1000, int(used) * 1000, 9, 5)
+        )
+    await server.services.usage.load()
+    server.services.usage._samples.extend(samples)
+    await server.services.usage.sample()
+    await server.services.store.put_note(Note("standby", "srv-2", now, "http://10.0.0.2:8080"))
+
+
+async def take(page: Page, url: str, theme: str, folder: Path) -> None:
+    await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for name, address in PAGES.items():
+        await page.goto(f"{url}/#/{address}")
+        await page.locator("main[aria-busy=false] .panel").first.wait_for()
+        await page.wait_for_timeout(400)  # the connection shows that it is live
+        await page.screenshot(path=str(folder / f"{name}-{theme}.png"))
+
+
+async def with_cluster(work: Callable[[Page, str], Awaitable[None]]) -> None:
+    """Open a page of a server with the made-up cluster."""
+    store = MemoryStore(clock=wall_clock)
+    async with serving(store, name="srv-1") as server, async_playwright() as playwright:
+        await a_busy_cluster(server)
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = await browser.new_page(viewport={"width": 1280, "height": 1000})
+        await work(page, server.url)
+        await browser.close()
+
+
+async def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+    async def work(page: Page, url: str) -> None:
+        for theme in ("light", "dark"):
+            await take(page, url, theme, folder)
+
+    await with_cluster(work)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER))

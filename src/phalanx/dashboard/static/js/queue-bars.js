@@ -1,0 +1,87 @@
+// Queues as a tree of bars: used, wanted, fair share, quota and limit of one resource.
+
+import { h } from "./dom.js";
+import { bar, table } from "./components.js";
+import { amount, bytes, decimal } from "./format.js";
+import { href } from "./router.js";
+
+// Queues below their parents, with their depth.
+export function treeOf(queues) {
+  const names = new Set(queues.map((queue) => queue.queue));
+  const children = new Map();
+  for (const queue of queues) {
+    const parent = names.has(queue.parent) ? queue.parent : "";
+    children.set(parent, [...(children.get(parent) || []), queue]);
+  }
+  const ordered = [];
+  const walk = (parent, depth) => {
+    for (const queue of children.get(parent) || []) {
+      ordered.push({ ...queue, depth });
+      walk(queue.queue, depth + 1);
+    }
+  };
+  walk("", 0);
+  return ordered;
+}
+
+// The resource that people look at first, and all resources that queues use or the cluster has.
+export function resourcesOf(shares) {
+  const names = new Set(Object.keys(shares.capacity));
+  shares.queues.forEach((queue) => Object.keys(queue.used).forEach((name) => names.add(name)));
+  return [...names].sort((a, b) => (b === "gpu") - (a === "gpu") || (a < b ? -1 : 1));
+}
+
+export function inWords(resource, value) {
+  return resource === "memory" ? bytes(value) : decimal(value, 1);
+}
+
+// One bar: what the queue uses within its fair share, what it borrows, and what it wants in addition.
+export function shareBar(queue, resource, scale) {
+  const of = (field) => amount(queue[field][resource]);
+  const used = of("used");
+  const borrowed = Math.min(used, of("borrowed"));
+  const words = (field) => inWords(resource, of(field));
+  const marks = [{ value: of("deserved"), class: "fair", title: `fair share ${words("deserved")}` }];
+  if (resource in queue.quota) marks.push({ value: of("quota"), class: "quota", title: `quota ${words("quota")}` });
+  if (resource in queue.limit) marks.push({ value: of("limit"), class: "limit", title: `limit ${words("limit")}` });
+  return bar(
+    [
+      { value: used - borrowed, title: `used ${words("used")}` },
+      { value: borrowed, class: "borrowed", title: `borrowed ${words("borrowed")}` },
+      { value: of("requested"), class: "soft", title: `wanted ${words("requested")}` },
+    ],
+    scale,
+    {
+      marks,
+      label: `${queue.queue}: uses ${words("used")}, wants ${words("requested")} more, fair share ${words("deserved")}`,
+    },
+  );
+}
+
+export function scaleOf(shares, resource) {
+  const ends = shares.queues.map((queue) => amount(queue.used[resource]) + amount(queue.requested[resource]));
+  const marks = shares.queues.map((queue) => Math.max(amount(queue.deserved[resource]), amount(queue.quota[resource])));
+  return Math.min(Math.max(1, ...ends, ...marks), 1.25 * Math.max(1, amount(shares.capacity[resource])));
+}
+
+// A short table for the side of other pages.
+export function queueSummary(shares) {
+  const [resource = "gpu"] = resourcesOf(shares);
+  const scale = scaleOf(shares, resource);
+  const of = (queue, field) => amount(queue[field][resource]);
+  const columns = [
+    { title: "queue", class: "tight", cell: (queue) => h("a", { class: `depth-${Math.min(queue.depth, 4)}`, href: href("queues", { queue: queue.queue }) }, queue.queue) },
+    { title: "", class: "bar-cell", cell: (queue) => shareBar(queue, resource, scale) },
+    { title: "used", class: "n", cell: (queue) => inWords(resource, of(queue, "used")) },
+    { title: "fair", class: "n", cell: (queue) => inWords(resource, of(queue, "deserved")) },
+    { title: "", cell: (queue) => h("span.muted", noteOf(queue, resource)) },
+  ];
+  return table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." });
+}
+
+export function noteOf(queue, resource) {
+  if (queue.stopped) return "stopped";
+  const borrowed = amount(queue.borrowed[resource]);
+  if (borrowed) return `borrows ${inWords(resource, borrowed)}`;
+  return queue.pending ? `${queue.pending} pending` : "";
+}

@@ -1,0 +1,132 @@
+"""The pages of the cluster as a whole: overview, cluster, queues."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.dashboard.pages import accessibility_problems, open_page
+from tests.integration.api.serving import Running
+from tests.integration.api.test_overview import a_cluster, placed, submit
+from tests.integration.server.processes import ServerProcess, sqlite_at
+from tests.plain_http import async_http_client
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def a_busy_cluster(cluster: Running) -> None:
+    """Two workers of 4 GPUs: one gang of 6 is placed, one of 8 is pending."""
+    await a_cluster(cluster)
+    for name, queue in (
+        ("ml", {"quota": {"gpu": 2}, "limit": {"gpu": 7}}),
+        ("ml-train", {"parent": "ml"}),
+    ):
+        await cluster.call("PUT", f"/queues/{name}", queue)
+    await placed(cluster, await submit(cluster, "train", 6, queue="ml-train"))
+    await submit(cluster, "large", 8, queue="ml")
+    await cluster.until(lambda each: len(each.gangs) == 2)
+
+
+async def fits(page: Page) -> bool:
+    wide: int = await page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return wide <= 0
+
+
+async def test_the_overview_answers_what_is_used_and_why_jobs_wait(
+    cluster: Running, page: Page
+) -> None:
+    await a_busy_cluster(cluster)
+    await open_page(page, cluster.url, "overview", "Overview")
+    await expect(page.get_by_text("6 / 8")).to_be_visible()
+    row = page.get_by_role("row", name="ml/large")
+    await expect(row).to_contain_text("queue ml has reached its GPU limit")
+    await page.get_by_role("combobox", name="Over").select_option("day")
+    await page.get_by_role("img", name="over the last day").wait_for()
+    assert page.url.endswith("#/overview?span=day")
+    assert not await accessibility_problems(page)
+    # What happens shows without a reload, and nothing moves that did not change.
+    before = await page.get_by_role("heading", name="Queues").bounding_box()
+    await cluster.call("POST", "/workers/w-1/cordon?reason=fans")
+    await page.get_by_text("1 cordoned").wait_for()
+    assert await page.get_by_role("heading", name="Queues").bounding_box() == before
+
+
+async def test_the_cluster_is_a_map_of_gpus_that_names_jobs_on_hover(
+    cluster: Running, page: Page
+) -> None:
+    await a_busy_cluster(cluster)
+    await open_page(page, cluster.url, "cluster", "Cluster")
+    canvas = page.get_by_role("img", name="r0: 2 workers, 6 of 8 GPUs in use")
+    await canvas.wait_for()
+    await canvas.hover(position={"x": 92, "y": 7})
+    await expect(page.locator(".tooltip")).to_contain_text("ml/train, task")
+    # The first GPU has the colour of its job, the last one of the second worker is free.
+    await page.get_by_role("combobox", name="Group by").select_option("-")
+    await page.get_by_role("img", name="all workers").wait_for()
+    assert "group=-" in page.url
+    await page.get_by_role("combobox", name="As").select_option("table")
+    await expect(page.get_by_role("row", name="w-0")).to_contain_text("4 / 4")
+    assert not await accessibility_problems(page)
+
+
+async def test_a_weight_is_tried_out_before_it_is_set(cluster: Running, page: Page) -> None:
+    await a_busy_cluster(cluster)
+    await open_page(page, cluster.url, "queues", "Queues")
+    await expect(page.get_by_role("row", name="ml-train")).to_contain_text("6")
+    weight = page.get_by_label("Weight of queue ml", exact=True)
+    await weight.fill("5")
+    await weight.blur()
+    await page.get_by_role("heading", name="If queue ml had weight 5").wait_for()
+    await page.get_by_text("The next plan would start and evict the same jobs.").wait_for()
+    assert not await accessibility_problems(page)
+    assert (await cluster.call("GET", "/queues/ml")).body["weight"] == 1
+    await page.get_by_role("button", name="Set weight 5 …").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Later plans can start and evict more.")
+    await dialog.get_by_role("button", name="Set weight").click()
+    await page.get_by_text("Queue ml has weight 5.").wait_for()
+    queue = (await cluster.call("GET", "/queues/ml")).body
+    assert (queue["weight"], queue["quota"], queue["limit"]) == (5, {"gpu": 2}, {"gpu": 7})
+
+
+async def test_pages_of_the_cluster_fit_a_phone_in_both_themes(
+    cluster: Running, page: Page
+) -> None:
+    await a_busy_cluster(cluster)
+    await page.set_viewport_size({"width": 360, "height": 800})
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)
+        for address, heading in (
+            ("overview", "Overview"),
+            ("cluster", "Cluster"),
+            ("queues", "Queues"),
+        ):
+            await open_page(page, cluster.url, address, heading)
+            assert await fits(page), (theme, address)
+            assert not await accessibility_problems(page), (theme, address)
+
+
+async def test_a_restarted_server_is_followed_again_without_a_reload(
+    page: Page, tmp_path: Path
+) -> None:
+    server = await ServerProcess.start(sqlite_at(tmp_path), "one")
+    try:
+        await server.line("leading")
+        await open_page(page, server.url, "jobs", "Jobs")
+        await page.get_by_text("· live").wait_for()
+        await page.evaluate("window.kept = true")
+        port = urlsplit(server.url).port
+        await server.kill()
+        await page.get_by_text("reconnecting …").wait_for()
+        server = await ServerProcess.start(sqlite_at(tmp_path), "one", f"--port={port}")
+        await server.line("leading")
+        await page.get_by_text("· live").wait_for()
+        async with async_http_client(server.url) as client:
+            await client.post("/jobs", json={"name": "later", "roles": {"w": {"command": "true"}}})
+        await page.get_by_role("link", name="default/later").wait_for()
+        assert await page.evaluate("window.kept")
+    finally:
+        await server.kill()
