@@ -75,6 +75,7 @@ class ClusterWatch:
         #: The kinds that may come and go, by API group and plural.
         self._served: dict[tuple[str, str], Reflector[Any]] = {}
         self._is_started = False
+        self._is_synced = False  #: everything has been listed once
         self.pods = self._reflector(PODS, self._unfinished_pod, _UNFINISHED)
         self.finished_pods = self._reflector(PODS, self._finished_pod, _FINISHED, _is_member)
         self._add_fixed(node_labels)
@@ -101,6 +102,13 @@ class ClusterWatch:
         self._start(self._discovery, self._discovery.run())
         await self._discovery.synced.wait()
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+        self._is_synced = True
+
+    def _has_all_but_pods(self) -> bool:
+        """Whether everything is listed that would change what is known about many pods."""
+        pods = (self.pods, self.finished_pods)
+        others = (each for each in self._reflectors if each not in pods)
+        return self._discovery.synced.is_set() and all(each.synced.is_set() for each in others)
 
     async def read(self) -> list[BaseException | None]:
         """List everything once, without a watch. For each kind: None, or what kept it from being
@@ -144,7 +152,10 @@ class ClusterWatch:
     ) -> Reflector[T]:
         def collect(changes: list[Change[T]]) -> None:
             self._changes += (partial(apply, change) for change in changes)
-            self._on_change()
+            if self._is_synced:
+                self._on_change()
+            elif self._has_all_but_pods():
+                self.apply()  # while the next page of pods is on its way
 
         reflector = Reflector(self._client, resource, collect, selection, keeps)
         self._reflectors.append(reflector)

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from phalanx.kube.api.client import PAGE_SIZE, ApiClient
+from phalanx.kube.api.client import PAGE_SIZE, ApiClient, Page, Params
 from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableError
 from phalanx.kube.api.resources import Resource
 from phalanx.kube.api.retries import Retries
@@ -166,13 +166,33 @@ class Reflector(Generic[T]):
             params["limit"] = limit
         objects: dict[str, T] = {}
         unreadable: dict[str, str] = {}
-        while True:
-            page = await self._client.page(self._resource, params, self._selection.namespace)
-            objects.update((i.metadata.key, i) for i in page.items if self._keeps(i))
-            unreadable.update((item.metadata.key, reason) for item, reason in page.unreadable)
-            if not page.next_page:
-                return objects, unreadable, page.resource_version
-            params["continue"] = page.next_page
+        coming = self._ask_for_page(params)
+        try:
+            while True:
+                page = await coming
+                if page.next_page:
+                    # The server prepares the next page while this one is taken over.
+                    coming = self._ask_for_page({**params, "continue": page.next_page})
+                    await asyncio.sleep(0)
+                kept = {item.metadata.key: item for item in page.items if self._keeps(item)}
+                objects |= kept
+                unreadable |= {item.metadata.key: reason for item, reason in page.unreadable}
+                if not self.synced.is_set():
+                    self._take_first(kept)
+                if not page.next_page:
+                    return objects, unreadable, page.resource_version
+        finally:
+            coming.cancel()
+
+    def _ask_for_page(self, params: Params) -> "asyncio.Task[Page[T]]":
+        page = self._client.page(self._resource, params, self._selection.namespace)
+        return asyncio.create_task(page)
+
+    def _take_first(self, objects: dict[str, T]) -> None:
+        """Report objects of the first list before it is complete: nothing can be missing."""
+        new = {key: item for key, item in objects.items() if key not in self.objects}
+        self.objects |= new
+        self._on_changes([Change(None, item) for item in new.values()])
 
     def _difference(self, objects: dict[str, T]) -> Iterator[Change[T]]:
         """The changes that lead from the copy to the listed objects."""
