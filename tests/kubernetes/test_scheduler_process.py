@@ -77,7 +77,13 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
 
     async def has_counted_the_gang() -> bool:
         metrics = await first.get("/metrics")
-        expected = ('phalanx_kube_binds_total{result="bound"} 2.0', '_gangs{state="bound"} 1.0')
+        expected = (
+            'phalanx_kube_binds_total{result="bound"} 2.0',
+            "phalanx_kube_bind_seconds_count 2.0",
+            'phalanx_kube_gangs{queue="default",state="bound"} 1.0',
+            "phalanx_kube_incomplete_rounds 0.0",
+            "phalanx_kube_overcommitted_nodes 0.0",
+        )
         return all(each in metrics for each in expected)
 
     await eventually(has_counted_the_gang, PATIENCE_S, (tmp_path / "first.log").read_text)

@@ -176,6 +176,7 @@ def seen(model: ClusterModel) -> dict[str, Any]:
             running.min_available,
             running.evictable,
         )
+    result["overcommitted"], result["half bound"] = model.overcommitted, model.gangs.half_bound
     return result
 
 

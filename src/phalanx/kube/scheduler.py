@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import structlog
+from prometheus_client import Histogram
 
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND, Micros
@@ -110,6 +111,10 @@ class KubeScheduler:
         self.plan_s = 0.0  #: duration of the last plan
         self._passed_s = 0.0
         self._reported_s = 0.0
+
+    @property
+    def bind_seconds(self) -> Histogram:
+        return self._binder.seconds
 
     @property
     def evictions(self) -> Counter[str]:

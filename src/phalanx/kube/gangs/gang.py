@@ -66,6 +66,7 @@ class KubeGang:
         self.is_alone = is_alone  #: a pod without a gang
         self.version = 0
         self.terms: GangTerms = ALONE
+        self.queue = ""  #: the queue it is counted in; empty if there is none that it may use
         self.created_at: Micros = 0
         #: By number, in the order of their creation.
         self.members: dict[int, GangMember] = {}

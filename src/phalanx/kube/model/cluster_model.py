@@ -23,7 +23,7 @@ from phalanx.kube.gangs.gang_translation import (
     running_gang,
 )
 from phalanx.kube.model.budgets import DisruptionBudgets
-from phalanx.kube.model.node_row import node_row
+from phalanx.kube.model.node_row import is_overcommitted, node_row
 from phalanx.kube.model.node_rules import NodeRules
 from phalanx.kube.model.pod_table import PodTable
 from phalanx.kube.model.queues import (
@@ -93,6 +93,8 @@ class ClusterModel:
         #: By gang: the ids under which the planner has its pending pods.
         self._pending_jobs: dict[str, set[str]] = {}
         self._changed_nodes: set[str] = set()
+        #: Nodes whose pods request more than the node offers.
+        self.overcommitted: set[str] = set()
         #: Nodes with a taint that only puts them last.
         self._avoided_nodes: set[str] = set()
         #: By name of a gang: pods that are evicted for it.
@@ -330,6 +332,7 @@ class ClusterModel:
         self._put_nodes(self._changed_nodes - before)
         for name in self._changed_nodes - self.nodes.keys():
             self.state.remove_node(name)
+            self.overcommitted.discard(name)
         self._set_attach_limits()
         self._changed_nodes.clear()
         self.pods.settle(self.state.table.index)
@@ -337,7 +340,9 @@ class ClusterModel:
     def _put_nodes(self, names: set[str]) -> None:
         # By name, so that the same cluster always gives the same placement.
         for name in sorted(names & self.nodes.keys()):
-            self.state.put_node(name, node_row(self.nodes[name], self.pods.taking(name)))
+            row = node_row(self.nodes[name], self.pods.taking(name))
+            (self.overcommitted.add if is_overcommitted(row) else self.overcommitted.discard)(name)
+            self.state.put_node(name, row)
 
     def _make_anew(self) -> None:
         """Forget what was computed for pods that are gone."""
@@ -379,6 +384,7 @@ class ClusterModel:
         if gang.held:
             self._drop_lost_places(gang)
         given = self._plan_of(gang)
+        gang.queue = given.queue
         own = [m for m in gang.members.values() if self.pods.is_own(m.pod)]
         pending = pending_gangs(gang, given) if own else []
         pending = [admitted(each, self.state.queues) for each in pending]

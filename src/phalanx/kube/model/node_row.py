@@ -48,3 +48,10 @@ def node_row(node: KubeNode, pods: Iterable[PodOnNode]) -> NodeSpec:
         taints=taints,
         unshared=capacity if CORDONED in taints else foreign,
     )
+
+
+def is_overcommitted(row: NodeSpec) -> bool:
+    """Whether the pods of a node request more than it offers."""
+    if row.slots is not None and row.occupants > row.slots:
+        return True
+    return any(amount > row.resources.get(name, 0) for name, amount in row.used.items())

@@ -5,11 +5,13 @@ another node is never tried before that.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 import structlog
+from prometheus_client import Histogram
 
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
@@ -21,6 +23,7 @@ from phalanx.kube.writes.rounds import ROUND, BindRound
 
 #: Requests that are under way at once. More do not make an API server faster.
 CONCURRENCY = 32
+_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -41,12 +44,24 @@ class BindOutcome(NamedTuple):
 
 class Binder:
     def __init__(self, client: ApiClient, may_act: Callable[[], bool]) -> None:
+        self.seconds = Histogram(
+            "phalanx_kube_bind_seconds",
+            "From the decision to bind a pod until the outcome is known.",
+            buckets=_BUCKETS_S,
+            registry=None,
+        )
         self._client = client
         self._may_act = may_act
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def bind(self, bind: Bind, bind_round: BindRound) -> BindOutcome:
         """Bind one pod, and return when the outcome is known, or this scheduler no longer leads."""
+        began = time.monotonic()
+        outcome = await self._bind(bind, bind_round)
+        self.seconds.observe(time.monotonic() - began)
+        return outcome
+
+    async def _bind(self, bind: Bind, bind_round: BindRound) -> BindOutcome:
         retries = Retries()
         while self._may_act():
             try:
