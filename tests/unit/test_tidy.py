@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "kube",
         ),
     },
-    "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},
+    "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent", "dashboard"},
     "kube": {"core", "plan", "manifest", "host"},
 }
 

@@ -5,58 +5,90 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from phalanx.core.spec.durations import short_duration
+from phalanx.dashboard.files import dashboard_files
 from phalanx.sim.results import BOUND_S, Distribution, ReplayResult
 
 _WIDTH, _HEIGHT = 860, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
 #: Distinguishable with colour vision deficiency.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-_MUTED = "#8a8f98"
+_MUTED = "var(--pend)"
 
+#: Beside the style sheet of the dashboard.
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2em auto; padding: 0 1em;
-  color: #1c2128; background: #fff; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
-table { border-collapse: collapse; } th, td { padding: .2em .9em .2em 0; text-align: right; }
-th:first-child, td:first-child { text-align: left; } thead th { border-bottom: 1px solid #8a8f98; }
-svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: #57606a; }
-p.note { color: #57606a; } .key { display: inline-block; width: .8em; height: .8em; }
+main { max-width: 1000px; }
+th, td { text-align: right; } th:first-child, td:first-child { text-align: left; }
+svg { width: 100%; height: auto; } h3 { margin-top: 14px; }
 """
 
 
 def page(title: str, facts: Sequence[str], results: Sequence[ReplayResult]) -> str:
-    """The page; `facts` are sentences about the trace and the settings."""
+    """The page, in the design of the dashboard; `facts` are sentences about the trace and the
+    settings."""
     colours = {result.policy: _COLOURS[n % len(_COLOURS)] for n, result in enumerate(results)}
     parts = [
-        f"<h1>{escape(title)}</h1>",
-        *map(_note, facts),
-        _table("", *summary(results)),
-        "<h2>GPUs in use over time</h2>",
-        _legend(colours | {"requested (first policy)": _MUTED}),
-        _usage_plot(results, colours),
-        "<h2>Wait time by gang size</h2>",
-        _note(
-            "95th percentile of the time from submission to first start, on a logarithmic scale."
+        f'<div class="row headline"><h1>{escape(title)}</h1></div>',
+        _cards(results[0]),
+        _panel("Summary", *map(_note, facts), _table("", *summary(results))),
+        _panel(
+            "GPUs in use over time",
+            _legend(colours | {"requested (first policy)": _MUTED}),
+            _usage_plot(results, colours),
         ),
-        _legend(colours),
-        _bars(_waits(results), colours, short_duration, logarithmic=True),
-        _table("All policies", *waits_by_size(results)) if len(results) > 1 else "",
-        *(_table(result.policy, *wait_table("tasks", result.wait_by_size)) for result in results),
-        "<h2>Fair shares by queue</h2>",
-        _note("GPU time received, relative to the fair share from weights, quotas and requests."),
-        _note("Queues exceed 100 % by borrowing idle GPUs. Bars end at 200 %."),
-        _legend(colours),
-        _bars(_shares(results), colours, lambda value: f"{value:.0%}"),
-        *(_table(result.policy, *wait_table("queue", result.wait_by_queue)) for result in results),
+        _panel(
+            "Wait time by gang size",
+            _note("95th percentile of the time from submission to first start, logarithmic."),
+            _legend(colours),
+            _bars(_waits(results), colours, short_duration, logarithmic=True),
+            _table("All policies", *waits_by_size(results)) if len(results) > 1 else "",
+            *(_table(each.policy, *wait_table("tasks", each.wait_by_size)) for each in results),
+        ),
+        _panel(
+            "Fair shares by queue",
+            _note("GPU time received, relative to the fair share from weights and requests."),
+            _note("Queues exceed 100 % by borrowing idle GPUs. Bars end at 200 %."),
+            _legend(colours),
+            _bars(_shares(results), colours, lambda value: f"{value:.0%}"),
+            *(_table(each.policy, *wait_table("queue", each.wait_by_queue)) for each in results),
+        ),
     ]
+    style = dashboard_files()["css/app.css"].content.decode() + _STYLE
     return (
-        f"<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>{escape(title)}</title>"
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>"
+        '<header class="top"><b>Phalanx</b><nav><a aria-current="page">Replay</a></nav></header>'
+        "<main>\n" + "\n".join(parts) + "\n</main></body></html>\n"
     )
 
 
+def _cards(result: ReplayResult) -> str:
+    """The answers first: those of the first policy."""
+    cards = (
+        ("Jobs done", f"{result.done:,}", f"of {result.jobs:,}"),
+        ("Mean wait", short_duration(result.wait.mean), f"p95 {short_duration(result.wait.p95)}"),
+        ("Longest wait", short_duration(result.wait.longest), ""),
+        ("Utilisation", f"{result.utilisation:.1%}", ""),
+        ("Fairness (Jain)", f"{result.fairness:.3f}", "1 is equal"),
+        ("Evictions", f"{result.evictions:,}", f"{result.gpu_hours_lost:,.1f} GPU-hours lost"),
+    )
+    return (
+        "<div class=cards>"
+        + "".join(
+            f'<div class=card><div class=k>{escape(name)}</div><div class="v num">{escape(value)}'
+            f"</div><div class=s>{escape(more) or '&nbsp;'}</div></div>"
+            for name, value, more in cards
+        )
+        + "</div>"
+    )
+
+
+def _panel(title: str, *parts: str) -> str:
+    return f"<section class=panel><h2>{escape(title)}</h2>" + "\n".join(parts) + "</section>"
+
+
 def _note(sentence: str) -> str:
-    return f"<p class=note>{escape(sentence)}</p>"
+    return f"<p class=muted>{escape(sentence)}</p>"
 
 
 # Tables, also for the terminal
@@ -122,7 +154,8 @@ def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows
     )
     title = f"<h3>{escape(caption)}</h3>\n" if caption else ""
-    return f"{title}<table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f"{title}<div class=scroll>{table}</div>"
 
 
 # Plots
@@ -130,10 +163,10 @@ def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 def _legend(colours: Mapping[str, str]) -> str:
     keys = (
-        f'<span class=key style="background:{colour}"></span> {escape(name)}'
+        f'<span><span class=swatch style="background:{colour}"></span>{escape(name)}</span>'
         for name, colour in colours.items()
     )
-    return f"<p>{' &nbsp; '.join(keys)}</p>"
+    return f"<div class=legend>{''.join(keys)}</div>"
 
 
 def _svg(label: str, parts: Iterable[str]) -> str:
