@@ -86,14 +86,35 @@ def test_a_secret_is_in_the_environment_of_its_tasks_and_nowhere_else(
     assert leaks(tmp_path) == []
 
 
-def test_a_gang_whose_secret_is_missing_keeps_its_places_free_and_says_why(fleet: Fleet) -> None:
+def test_a_gang_whose_secret_is_missing_fails_without_a_start_and_says_why(fleet: Fleet) -> None:
     fleet.work("w-1", "--resources=cpu=1")
-    [job] = fleet.submit(JOB.replace("replicas: 2", "replicas: 1") + "backoff: 1s")
-    wanted = "secret default/training-data has no key bucket"
-    assert any(wanted in str(event) for event in fleet.client.events(job, follow=True))
-    assert all(task.started_at is None for task in fleet.client.tasks(job))
-    fleet.terminal.type("secret", "set", "training-data", f"bucket={BUCKET}", f"token={TOKEN}")
-    assert fleet.ends(job).phase == "done"
+    at, file = fleet.terminal, JOB.replace("replicas: 2", "replicas: 1")
+    said = at.type("submit", "-f", "-", "--wait", stdin=file)
+    assert said.status == 1
+    assert "secret default/training-data has no key bucket; set it with" in said.out + said.err
+    [job] = fleet.client.jobs(finished=True)
+    assert all(task.started_at is None for task in fleet.client.tasks(job.id))
+    at.type("secret", "set", "training-data", f"bucket={BUCKET}", f"token={TOKEN}")
+    [again] = at.type("retry", job.id, "--json").json
+    assert fleet.ends(again["id"]).phase == "done"
+
+
+def test_a_file_is_set_as_it_is_and_standard_input_is_one_value(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_bytes(b"-----KEY-----\r\nabc\n")
+    fleet.work("w-1", "--resources=cpu=1")
+    at = fleet.terminal
+    said = at.type("secret", "set", "tls", f"key=@{tmp_path}/key", "pin=-", stdin="12345\n")
+    assert said.status == 0, said.err
+    job = """{name: tls, roles: {worker: {secret_files: {key: "${resources.tls.key}"},
+    env: {PIN: "${resources.tls.pin}"},
+    command: "od -An -tx1 $PHALANX_SECRETS/key; printf %s \\"$PIN\\" | od -An -tx1"}}}"""
+    at.type("submit", "-f", "-", "--wait", stdin=job)
+    key, pin = (bytes.fromhex(line) for line in at.type("logs", "tls").out.split("\n 31", 1))
+    assert (key, b"1" + pin) == ((tmp_path / "key").read_bytes(), b"12345")
+    said = at.type("secret", "set", "tls", "a=-", "b=-", stdin="x")
+    assert (said.status, "standard input has one value" in said.err) == (2, True)
 
 
 def test_secrets_are_listed_and_removed_by_key(fleet: Fleet) -> None:

@@ -103,6 +103,15 @@ def test_privileges_need_the_permission_of_the_operator(
     check_security(spec, ContainerPolicy(RUNTIME, allow_privileged=True))
 
 
+def test_a_container_without_apparmor_needs_a_permission_where_others_have_it() -> None:
+    spec = task(security=ContainerSecurity(apparmor="unconfined"))
+    check_security(spec, POLICY)
+    with pytest.raises(SecurityRefused, match=r"security\.apparmor: unconfined"):
+        check_security(spec, ContainerPolicy(RUNTIME, has_apparmor=True))
+    check_security(task(security=ContainerSecurity(apparmor="own")), POLICY)
+    check_security(spec, ContainerPolicy(RUNTIME, allow_privileged=True, has_apparmor=True))
+
+
 def test_a_namespace_with_a_user_of_its_own_does_not_choose_another() -> None:
     own = TaskUser(200_001, 200_001, (7,))
     assert user_in_container(task(), own, POLICY) == ContainerUser(200_001, 200_001, (7,))

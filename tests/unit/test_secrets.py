@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.agent.secret_files import NoSecretFiles, SecretFiles
 from phalanx.agent.spawner.redaction import Redactor
-from phalanx.core.errors import Conflict
+from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.secret_references import SecretKey, secrets_in, with_secrets, without_secrets
 from phalanx.core.spec.validation import job_spec
@@ -26,6 +26,21 @@ def test_references_are_found_and_replaced_and_can_be_escaped() -> None:
     assert secrets_in(text) == [KEY]
     assert with_secrets(text, lambda _: "x") == "x/${resources.a.b}/${HOME}/$(task.index)"
     assert with_secrets(without_secrets(text), lambda _: "x") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["${resources.hub}", "a ${resources.Hub.key}", "${resources.hub.key", "${resources}"]
+)
+def test_what_begins_like_a_reference_and_is_none_is_refused(text: str) -> None:
+    for field in ("env", "secret_files"):
+        role = {"command": "true", field: {"name": text}}
+        with pytest.raises(Invalid, match=rf"roles\.worker\.{field}\.name has \$") as refused:
+            job_spec({"roles": {"worker": role}})
+        assert "write ${resources.NAME.KEY}, or $${resources" in str(refused.value)
+        role = {"command": "true", field: {"name": without_secrets(text)}}
+        assert not job_spec({"roles": {"worker": role}}).roles[0].secrets
+    assert with_secrets(without_secrets(text), lambda _: "x") == text
+    assert without_secrets("${resources_dir} $(x)") == "${resources_dir} $(x)"
 
 
 def test_a_role_knows_its_secrets_and_needs_a_worker_that_can_get_them() -> None:

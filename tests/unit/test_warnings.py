@@ -125,18 +125,28 @@ def test_work_at_stake_without_gpus_or_prices() -> None:
         ("postgres://user:secret@DB.example.com:5432/x", "postgres://db.example.com:5432"),
         ("a=1,url=http://10.0.0.7:80?x=1", "http://10.0.0.7:80"),
         ("s3://bucket/key", "s3://bucket"),
+        ("host=DB.example.com:5432 user=x", "db.example.com:5432"),
+        ("10.0.0.7:6379", "10.0.0.7:6379"),
     ],
 )
 def test_a_url_in_a_variable_is_an_endpoint_to_declare(value: str, endpoint: str) -> None:
     job = spec(role={"env": {"DATA": value, "AGAIN": value}})
     assert undeclared_endpoints(job) == [UndeclaredEndpoint(("DATA", "AGAIN"), endpoint)]
-    declared = spec(role={"env": {"DATA": value}}, external_services={"it": endpoint + "/path"})
+    url = endpoint if "://" in endpoint else f"tcp://{endpoint}"
+    declared = spec(role={"env": {"DATA": value}}, external_services={"it": f"{url}/path"})
     assert undeclared_endpoints(declared) == []
 
 
 @pytest.mark.parametrize(
     "value",
-    ["http://localhost:8080", "tcp://127.0.0.1:1", "http://[::1]/", "file:///data", "no url"],
+    [
+        "http://localhost:8080",
+        "tcp://127.0.0.1:1",
+        "http://[::1]/",
+        "file:///data",
+        "no url",
+        "127.0.0.1:8080 train:7 1.2.3 12:30 sha256:00 v1.2:3",
+    ],
 )
 def test_what_stays_on_the_machine_needs_no_declaration(value: str) -> None:
     assert (

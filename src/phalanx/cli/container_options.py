@@ -8,6 +8,7 @@ from phalanx.agent.containers.runtime import (
     ContainerPolicy,
     NoRuntime,
     find_runtime,
+    has_apparmor,
 )
 from phalanx.cli.settings import refuse
 
@@ -33,7 +34,13 @@ def container_policy(choice: ContainerChoice) -> ContainerPolicy | str:
             flag = "--container-mount" if mounts else "--allow-privileged"
             refuse(f"{flag}: this worker cannot run containers: {error}")
         return str(error)
-    return ContainerPolicy(runtime, mounts, choice.allow_privileged, choice.has_gpus)
+    return ContainerPolicy(
+        runtime,
+        mounts,
+        choice.allow_privileged,
+        has_apparmor=has_apparmor(),
+        has_gpus=choice.has_gpus,
+    )
 
 
 def _mount(written: str) -> ContainerMount:

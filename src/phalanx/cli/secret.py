@@ -27,7 +27,10 @@ Pairs = Annotated[
     list[str],
     typer.Argument(
         metavar="KEY=VALUE",
-        help="Keys and values. KEY=@FILE reads the value from a file, KEY=- from standard input.",
+        help=(
+            "Keys and values. KEY=@FILE reads the value from a file, as it is; KEY=- reads it from"
+            " standard input, without the newline at its end."
+        ),
     ),
 ]
 Keys = Annotated[
@@ -110,6 +113,8 @@ def new_key(*, file: File) -> None:
 
 def _values(pairs: list[str]) -> dict[str, str]:
     values: dict[str, str] = {}
+    if sum(pair.partition("=")[2] == "-" for pair in pairs) > 1:
+        refuse("standard input has one value; read the values of other keys from files: KEY=@FILE")
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
@@ -121,13 +126,14 @@ def _values(pairs: list[str]) -> dict[str, str]:
 
 
 def _value(key: str, written: str) -> str:
-    """The value, or what a file or standard input has in its place, without its last newline."""
+    """The value, or what a file has in its place, or standard input without its last newline."""
     if written != "-" and not written.startswith("@"):
         return written
     place = "standard input" if written == "-" else written[1:]
     try:
-        data = sys.stdin.buffer.read() if written == "-" else Path(written[1:]).read_bytes()
-        return data.decode().removesuffix("\n")
+        if written == "-":
+            return sys.stdin.buffer.read().decode().removesuffix("\n")
+        return Path(written[1:]).read_bytes().decode()
     except OSError as error:
         refuse(f"{key}: {place} cannot be read: {error.strerror}")
     except UnicodeDecodeError:

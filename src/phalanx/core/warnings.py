@@ -10,7 +10,7 @@ from phalanx.core.lost_work import money
 from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches, amount_in_words
-from phalanx.core.spec.endpoints import endpoints_in
+from phalanx.core.spec.endpoints import endpoints_in, is_declared
 from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
 from phalanx.core.text import listed
 from phalanx.core.time_units import HOUR, Micros
@@ -91,7 +91,7 @@ def _loss(at_stake: WorkAtStake | None) -> str:
 
 
 class UndeclaredEndpoint(msgspec.Struct, frozen=True, tag=True):
-    """A variable has a URL of a service that the job does not declare."""
+    """A variable has an endpoint of a service that the job does not declare."""
 
     variables: tuple[str, ...]
     endpoint: str
@@ -232,7 +232,7 @@ def undeclared(spec: JobSpec) -> dict[str, tuple[str, ...]]:
     for role in spec.roles:
         for name, value in role.env.items():
             for endpoint in endpoints_in(value):
-                if endpoint not in declared:
+                if not is_declared(endpoint, declared):
                     variables.setdefault(endpoint, {})[name] = None
     return {endpoint: tuple(names) for endpoint, names in variables.items()}
 

@@ -155,6 +155,6 @@ def _endpoints(spec: JobSpec) -> Iterator[tuple[str, bool]]:
 
 
 def _endpoint(url: str, *, is_declared: bool) -> Entity:
-    host = urlsplit(url).hostname or ""
+    host = urlsplit(url if "://" in url else f"//{url}").hostname or ""
     attributes = (("url", url), ("host", host), ("declared", is_declared))
     return Entity("Endpoint", url, attributes)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from phalanx.agent.containers.runtime import ContainerPolicy
 from phalanx.agent.containers.secret_runtime import ANNOTATION
 from phalanx.agent.messages import AttemptKey, TaskUser
+from phalanx.core.spec.security import UNCONFINED
 from phalanx.wire.sync import TaskSpec
 
 #: Where a container has the folder of its attempt.
@@ -83,6 +84,7 @@ def check_security(spec: TaskSpec, policy: ContainerPolicy) -> None:
     for field, is_asked in (
         ("privileged", security.privileged),
         ("capabilities.add", bool(security.add_capabilities)),
+        ("apparmor: unconfined", policy.has_apparmor and security.apparmor == UNCONFINED),
     ):
         if is_asked:
             raise SecurityRefused(

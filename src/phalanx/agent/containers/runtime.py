@@ -11,6 +11,8 @@ _FOLDERS = ":".join(("/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libex
 #: The first one that is installed runs the containers. crun needs control groups of version 2.
 _OCI_RUNTIMES = ("runc", "crun")
 
+_APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
+
 
 class NoRuntime(Exception):  # noqa: N818
     """This machine cannot run containers; the message says what is missing."""
@@ -52,6 +54,14 @@ def podman_environment() -> dict[str, str]:
     return {k: v for k, v in own if not k.startswith("PHALANX_") and k != "NOTIFY_SOCKET"}
 
 
+def has_apparmor() -> bool:
+    """Whether AppArmor is enabled on this machine."""
+    try:
+        return _APPARMOR.read_text("ascii").startswith("Y")
+    except OSError:
+        return False
+
+
 class ContainerMount(msgspec.Struct, frozen=True):
     """A folder of the worker that is in every container."""
 
@@ -66,4 +76,5 @@ class ContainerPolicy(msgspec.Struct, frozen=True):
     runtime: ContainerRuntime
     mounts: tuple[ContainerMount, ...] = ()
     allow_privileged: bool = False  #: tasks may ask for capabilities, privileges and any user
+    has_apparmor: bool = False  #: AppArmor confines the containers of this machine
     has_gpus: bool = False  #: the GPUs of the worker are real: a container gets their devices

@@ -19,7 +19,54 @@ from phalanx.core.spec.fields import (
 
 #: The largest user id of Linux; the next number means "no user".
 _LARGEST_UID = 2**32 - 2
-_CAPABILITY = re.compile(r"(?:CAP_)?[A-Z][A-Z_]*")
+#: The capabilities of Linux, and all of them.
+_CAPABILITY_NAMES = frozenset(
+    [
+        "AUDIT_CONTROL",
+        "AUDIT_READ",
+        "AUDIT_WRITE",
+        "BLOCK_SUSPEND",
+        "BPF",
+        "CHECKPOINT_RESTORE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "DAC_READ_SEARCH",
+        "FOWNER",
+        "FSETID",
+        "IPC_LOCK",
+        "IPC_OWNER",
+        "KILL",
+        "LEASE",
+        "LINUX_IMMUTABLE",
+        "MAC_ADMIN",
+        "MAC_OVERRIDE",
+        "MKNOD",
+        "NET_ADMIN",
+        "NET_BIND_SERVICE",
+        "NET_BROADCAST",
+        "NET_RAW",
+        "PERFMON",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYSLOG",
+        "SYS_ADMIN",
+        "SYS_BOOT",
+        "SYS_CHROOT",
+        "SYS_MODULE",
+        "SYS_NICE",
+        "SYS_PACCT",
+        "SYS_PTRACE",
+        "SYS_RAWIO",
+        "SYS_RESOURCE",
+        "SYS_TIME",
+        "SYS_TTY_CONFIG",
+        "WAKE_ALARM",
+        "ALL",
+    ]
+)
+UNCONFINED = "unconfined"
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _PROFILE_LIMIT = 253
 
@@ -34,17 +81,17 @@ class ContainerSecurity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _capability(value: object) -> str:
-    name = text(value).upper()
-    if not _CAPABILITY.fullmatch(name):
+    name = text(value).upper().removeprefix("CAP_")
+    if name not in _CAPABILITY_NAMES:
         raise refusal(f"is {shown(value)}; write a capability of Linux, like NET_ADMIN, or ALL")
-    return name.removeprefix("CAP_")
+    return name
 
 
 def _apparmor(value: object) -> str:
     name = text(value)
     if len(name) > _PROFILE_LIMIT or not _PROFILE.fullmatch(name):
         raise refusal(f"is {shown(name)}; write unconfined, or the name of an AppArmor profile")
-    return "unconfined" if name.lower() == "unconfined" else name
+    return UNCONFINED if name.lower() == UNCONFINED else name
 
 
 _CAPABILITIES = distinct("a list of capabilities, like [NET_ADMIN]", _capability)

@@ -26,7 +26,7 @@ from phalanx.core.spec.job import (
 from phalanx.core.spec.placeholders import near_misses
 from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
-from phalanx.core.spec.secret_references import referenced_secrets
+from phalanx.core.spec.secret_references import malformed_reference, referenced_secrets
 from phalanx.core.spec.watch import AbnormalKind, WatchAction
 from phalanx.core.time_units import SECOND, Micros
 
@@ -163,7 +163,7 @@ def _read_roles(document: Mapping[Any, object], path: FieldPath) -> dict[str, _V
             fields = mapping(role, "a mapping with a command, like {command: ./train}")
             roles[as_key(key)] = read_fields(fields, ROLE_FIELDS, here, _JOB_FIELDS_MISPLACED)
             _settle_program(roles[as_key(key)], fields, here)
-            _settle_secrets(roles[as_key(key)])
+            _settle_secrets(roles[as_key(key)], here)
     return roles
 
 
@@ -187,8 +187,17 @@ def _settle_program(role: _Values, given: Mapping[Any, object], path: FieldPath)
         role["node_selector"] = NEEDS_RUNTIME | role["node_selector"]
 
 
-def _settle_secrets(role: _Values) -> None:
-    texts = (*role.get("env", {}).values(), *role.get("secret_files", {}).values())
+def _settle_secrets(role: _Values, path: FieldPath) -> None:
+    texts = []
+    for field in ("env", "secret_files"):
+        for name, value in role.get(field, {}).items():
+            texts.append(value)
+            malformed = malformed_reference(value)
+            if malformed is not None:
+                path.at(field).at(name).problem(
+                    f"has {malformed}, which is not a reference to a secret; write"
+                    " ${resources.NAME.KEY}, or $${resources… for the text ${resources…"
+                )
     role["secrets"] = referenced_secrets(texts)
     if role["secrets"] and "node_selector" in role:
         role["node_selector"] = NEEDS_AGENT | role["node_selector"]
