@@ -312,23 +312,11 @@ class PostgresStore:
         self, audit: AuditRecord | None, query: str, *values: str
     ) -> int | None:
         """Run a statement: the new version, or None if it changed no token."""
-        is_committing = False
-        try:
-            async with self._connections.exclusive_writer() as connection:
-                await connection.execute("BEGIN")
-                if _row_count(await connection.execute(query, *values)) != 1:
-                    await connection.execute("ROLLBACK")
-                    return None
-                if audit is not None:
-                    row = rows.audit_row(audit)
-                    await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
-                version = int(await connection.fetchval(sql.TOKENS_CHANGED))
-                is_committing = True
-                await connection.execute("COMMIT")
-        except FAULTS as error:
-            kind = OutcomeUnknown if is_committing else StoreError
-            raise kind(f"cannot change the tokens: {message_of(error)}") from error
-        return version
+        async with self._connections.transaction("change the tokens") as connection:
+            if _row_count(await connection.execute(query, *values)) != 1:
+                return None
+            await _add_audit(connection, audit)
+            return int(await connection.fetchval(sql.TOKENS_CHANGED))
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(row[0]) for row in await self._connections.fetch(sql.TOKENS))
@@ -352,22 +340,11 @@ class PostgresStore:
         removed: Sequence[ObjectKey] = (),
         audit: AuditRecord | None = None,
     ) -> int:
-        is_committing = False
-        try:
-            async with self._connections.exclusive_writer() as connection:
-                await connection.execute("BEGIN")
-                await connection.executemany(sql.REMOVE_OBJECT, map(rows.object_key, removed))
-                await connection.executemany(sql.PUT_OBJECT, map(rows.object_row, put))
-                if audit is not None:
-                    row = rows.audit_row(audit)
-                    await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
-                version = int(await connection.fetchval(sql.OBJECTS_CHANGED))
-                is_committing = True
-                await connection.execute("COMMIT")
-        except FAULTS as error:
-            kind = OutcomeUnknown if is_committing else StoreError
-            raise kind(f"cannot change the objects: {message_of(error)}") from error
-        return version
+        async with self._connections.transaction("change the objects") as connection:
+            await connection.executemany(sql.REMOVE_OBJECT, map(rows.object_key, removed))
+            await connection.executemany(sql.PUT_OBJECT, map(rows.object_row, put))
+            await _add_audit(connection, audit)
+            return int(await connection.fetchval(sql.OBJECTS_CHANGED))
 
     async def objects(self) -> tuple[ClusterObject, ...]:
         stored = await self._connections.fetch(sql.OBJECTS)
@@ -466,6 +443,11 @@ async def _other_job(connection: "Connection", written: Sequence[rows.Row]) -> r
     jobs = [(row.id, row.created_at) for row in written if isinstance(row, rows.JobRow)]
     job: rows.Value = await connection.fetchval(_OTHER_JOB, *_arrays(jobs))
     return job
+
+
+async def _add_audit(connection: "Connection", audit: AuditRecord | None) -> None:
+    if audit is not None:
+        await connection.execute(_upsert(rows.AUDIT), *_arrays([rows.audit_row(audit)]))
 
 
 async def _delete_jobs(connection: "Connection", jobs: list[str]) -> dict[str, int]:

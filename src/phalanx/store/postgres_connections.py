@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from phalanx.store.protocol import StoreError
+from phalanx.store.protocol import OutcomeUnknown, StoreError
 
 try:
     import asyncpg
@@ -116,6 +116,20 @@ class PostgresConnections:
                 yield connection
         except FAULTS as error:
             raise StoreError(f"cannot {what}: {message_of(error)}") from error
+
+    @asynccontextmanager
+    async def transaction(self, what: str) -> AsyncIterator["Connection"]:
+        """The same, in a transaction. Raises OutcomeUnknown if the commit itself fails."""
+        is_committing = False
+        try:
+            async with self.exclusive_writer() as connection:
+                await connection.execute("BEGIN")
+                yield connection
+                is_committing = True
+                await connection.execute("COMMIT")
+        except FAULTS as error:
+            kind = OutcomeUnknown if is_committing else StoreError
+            raise kind(f"cannot {what}: {message_of(error)}") from error
 
     @asynccontextmanager
     async def reading(self, timeout_s: float) -> AsyncIterator[Any]:
