@@ -5,6 +5,7 @@ import pytest
 
 from phalanx.core.model import Queue
 from phalanx.plan.fairshare.division import equal_dominant_shares, water_fill
+from phalanx.plan.fairshare.queue_tree import QueueLayout
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.placement.amounts import amounts_by_row
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
@@ -13,7 +14,7 @@ from phalanx.plan.state.nodes import NodeSpec, NodeTable
 def shares_of(*queues: Queue, **capacity: int) -> FairShares:
     table = NodeTable()
     table.put("node", NodeSpec(capacity, {}, {}))
-    return FairShares({queue.name: queue for queue in queues}, table)
+    return FairShares(QueueLayout({queue.name: queue for queue in queues}, table), table)
 
 
 def request(shares: FairShares, queue: str, **amounts: int) -> None:

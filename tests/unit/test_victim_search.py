@@ -7,7 +7,6 @@ import pytest
 
 from phalanx.manifest import documents
 from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.preemption.candidates import VictimSet, eviction_cost, units_above_minimum
@@ -50,7 +49,7 @@ class Cluster(NamedTuple):
 
 def cluster(scenario: Scenario) -> Cluster:
     moment = scenario.state().at(NOW)
-    shares = FairShares(with_unlisted(moment.queues, moment.queues_in_use()), moment.table)
+    shares = FairShares(moment.layout, moment.table)
     settle_shares(shares, moment, (), (), ())
     capacity = PassCapacity(moment)
     capacity.look_ahead()

@@ -5,7 +5,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -224,17 +224,26 @@ class ServingOrder:
                 self.add_shorter(candidate)
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
-        firsts = [(child, first) for child in branch.children if (first := self._first(child))]
-        if own:
-            # Gangs of a queue that has queues below it compete with those as a child would.
-            firsts.append((branch, own[0].candidate))
-        best = None
-        if len(firsts) == 1:
-            best = firsts[0][1]
-        elif firsts:
-            best = min(firsts, key=lambda pair: self._rank(*pair))[1]
+        # Gangs of a queue that has queues below it compete with those as a child would.
+        own_first = [(branch, own[0].candidate)] if own else []
+        best = self._best([*self._firsts_below(branch), *own_first])
         self._next[name] = best
         return best
+
+    def _firsts_below(self, branch: QueueBranch) -> Iterator[tuple[QueueBranch, Candidate]]:
+        """The next candidate of every child that has one."""
+        for child in branch.children:
+            name = child.queue.name
+            first = self._next[name] if name in self._next else self._first(child)
+            if first is not None:
+                yield child, first
+
+    def _best(self, firsts: list[tuple[QueueBranch, Candidate]]) -> Candidate | None:
+        """The candidate of the queue that is served worst."""
+        if len(firsts) < 2:
+            return firsts[0][1] if firsts else None
+        ranks = self._ranks
+        return min(firsts, key=lambda p: ranks.get(p[0].queue.name) or self._rank(*p))[1]
 
     def _update_keys(self, queue: str, heap: list[_Entry], users: UserShares) -> None:
         """Bring the keys up to date as far as the first candidate depends on them.

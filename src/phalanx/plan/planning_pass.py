@@ -5,13 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from phalanx.core.queues import stopped_by
 from phalanx.core.reasons import QueueLimit, QueueQuota, QueueStopped
 from phalanx.plan.decisions import Decision, ReleaseGathered
 from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.fairshare.non_preemptible import NonPreemptibleUse
-from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.starvation import StarvationReserve
 from phalanx.plan.fairshare.user_shares import UserShares
@@ -36,11 +34,8 @@ class PlanningPass:
         self.policy = state.policy
         self.table = state.table
         self.pending = state.pending
-        queues = with_unlisted(state.queues, state.queues_in_use())
-        self._stopped_by = {
-            name: by for name in queues if (by := stopped_by(queues, name)) is not None
-        }
-        self.shares = FairShares(queues, self.table)
+        self._stopped_by = state.layout.stopped_by
+        self.shares = FairShares(state.layout, self.table)
         self.capacity = PassCapacity(state)
         self.reservations = StartReservations(state, self.capacity)
         self.starvation = StarvationReserve(self.shares, state.running, self.now)

@@ -278,8 +278,7 @@ class StartReservations:
         """The time before which the gangs certainly do not fit."""
         soon = self._capacity.soon
         need: Floats = np.sum([minimum_amounts(gang, soon.table) for gang in gangs], axis=0)
-        free = np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open)
-        return self._future.ends.earliest(need - free)
+        return self._future.ends.earliest(need - soon.free_in_sum())
 
     def _keep_nodes(self, gangs: Sequence[PendingGang]) -> None:
         """Keep nodes free for starving gangs: those of the last pass, or the least busy ones."""

@@ -13,7 +13,6 @@ from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.explain.shortage import Shortage
 from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import QueueSurvey, deserve_starving, survey
 from phalanx.plan.model import TaskRequest
@@ -136,7 +135,7 @@ def _has_all_reservations(
 
 
 def _shares(state: Moment, never: Mapping[Bucket, Reason], surveyed: QueueSurvey) -> FairShares:
-    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), state.table)
+    shares = FairShares(state.layout, state.table)
     settle_shares(shares, state, never, (), ())
     deserve_starving(shares, state, surveyed.firsts)
     return shares

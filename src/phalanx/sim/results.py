@@ -10,6 +10,7 @@ from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
 from phalanx.core.time_units import SECOND, Micros
+from phalanx.plan.fairshare.queue_tree import QueueLayout
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.sim.job_history import Step
@@ -205,10 +206,10 @@ def _shares(trace: Trace, replay: Replay, edges: Floats) -> dict[str, QueueShare
     table = NodeTable()
     table.put("all", NodeSpec({GPU: trace.gpu}, {}, {}))
     row = table.rows[GPU]
-    queues = {queue.name: queue for queue in trace.queues}
+    layout = QueueLayout({queue.name: queue for queue in trace.queues}, table)
     deserved = np.zeros(len(numbers))
     for interval in range(INTERVALS):
-        shares = FairShares(queues, table)
+        shares = FairShares(layout, table)
         for number, name in enumerate(history.queues):
             amounts = np.zeros(len(table.rows))
             amounts[row] = requested[number][interval]

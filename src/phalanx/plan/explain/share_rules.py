@@ -7,7 +7,6 @@ from phalanx.core.reasons import amount_in_words
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import is_overdue
 from phalanx.plan.model import PendingGang
@@ -125,7 +124,7 @@ def share_rule(state: Moment, job: str) -> ShareRule | None:
 
 def settled_shares(state: Moment) -> FairShares:
     """What every queue uses and deserves, without the rule for starving gangs."""
-    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), state.table)
+    shares = FairShares(state.layout, state.table)
     never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
     settle_shares(shares, state, never_start, (), ())
     return shares

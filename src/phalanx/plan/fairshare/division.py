@@ -12,25 +12,33 @@ from phalanx.plan.state.nodes import EPSILON, Bools, Floats
 
 def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
     """Set `deserved` of every branch. `shared` is the mask of the resources that count for the
-    dominant share of a queue."""
+    dominant share of a queue.
+
+    Nothing is computed if all queues demand as much as in the last division.
+    """
     for child in tree.root.children:
         _add_up(child)
     tree.root.deserved = capacity
-    _divide_among_children(tree.root, shared)
+    demands = np.minimum(tree.used + tree.requested, tree.layout.limits)
+    inputs = (demands.tobytes(), capacity.tobytes(), shared.tobytes())
+    last = tree.layout.last_division
+    if last is None or last[0] != inputs:
+        _divide_among_children(tree.root, shared)
+        branches = tree.branches.values()
+        parts = [each for b in branches for each in (b.deserved, b.settled_demand)]
+        tree.layout.last_division = (inputs, parts)
+        return
+    for branch, deserved, demand in zip(
+        tree.branches.values(), last[1][::2], last[1][1::2], strict=True
+    ):
+        branch.deserved, branch.settled_demand = deserved, demand
 
 
 def _add_up(branch: QueueBranch) -> None:
-    """Add the requests of the children, within their limits, to the parent.
-
-    A parent without a quota of its own has the sum of its children's quotas.
-    """
-    own_quota = bool(branch.queue.quota)
+    """Add the requests of the children, within their limits, to the parent."""
     for child in branch.children:
         _add_up(child)
         branch.requested += np.maximum(child.demand - child.used, 0.0)
-        if not own_quota:
-            branch.quota += child.quota
-            branch.has_quota |= child.has_quota
 
 
 def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:

@@ -4,28 +4,25 @@ What a queue deserves is settled once in a pass. What it uses changes with every
 or evicted in the pass.
 """
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
-from phalanx.core.model import Queue
 from phalanx.plan.fairshare.division import divide
 from phalanx.plan.fairshare.limits import QueueLimits
-from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
+from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueLayout, QueueTree
 from phalanx.plan.state.nodes import EPSILON, SLOTS, WHOLE, Bools, Floats, NodeTable
 
 
 class FairShares:
     """The shares of all queues in one pass."""
 
-    def __init__(self, queues: Mapping[str, Queue], table: NodeTable) -> None:
-        self._queues = queues
+    def __init__(self, layout: QueueLayout, table: NodeTable) -> None:
         self.table = table
         #: Rows that queues share. Slots and whole devices only describe how a node is filled.
         self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
         self.capacity = table.shared_capacity()
-        self.tree = QueueTree(queues.values(), table)
+        self.tree = QueueTree(layout)
         self.limits = QueueLimits(self.tree, table)
         self.branches = self.tree.branches
         self.root = self.tree.root
@@ -47,7 +44,7 @@ class FairShares:
 
     def if_all_request_everything(self) -> "FairShares":
         """The shares that the queues would have if each of them requested the whole cluster."""
-        full = FairShares(self._queues, self.table)
+        full = FairShares(self.tree.layout, self.table)
         for branch in full.branches.values():
             if not branch.children:
                 branch.requested += self.capacity
@@ -113,13 +110,9 @@ class FairShares:
     def queues_above_entitlement(self, rows: Bools) -> set[str]:
         """The queues that use more than they deserve, or more than their quota, of any of these
         resources."""
-        above = ((self._used() > self._least_entitled + EPSILON) & rows).any(axis=1)
+        above = ((self.tree.used > self._least_entitled + EPSILON) & rows).any(axis=1)
         names = list(self.branches)
         return {names[n] for n in np.flatnonzero(above).tolist()}
-
-    def _used(self) -> Floats:
-        """What each queue uses, one row per queue."""
-        return np.array([branch.used for branch in self.branches.values()])
 
     @cached_property
     def _least_entitled(self) -> Floats:

@@ -16,14 +16,13 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     """Amounts that the gang needs to start, besides its gathered places.
 
     Where only the gang's total minimum asks for a task, the task that is easiest to place counts,
-    so the result is a lower bound.
+    so the result is a lower bound. It may be shared, and is not to be changed.
     """
-    amounts = np.zeros(len(table.rows))
     if len(gang.roles) == 1 and not gang.gathered:
         role = gang.roles[0]
-        vector = table.vector(role.request.resources)
-        amounts[vector.rows] = vector.amounts * max(role.need, min(gang.need, len(role.tasks)))
-        return amounts
+        tasks = max(role.need, min(gang.need, len(role.tasks)))
+        return table.amounts(role.request.resources, tasks)
+    amounts = np.zeros(len(table.rows))
     gathered = _gathered_counts(gang)
     rest = gang.need - sum(max(role.need, gathered[role.name]) for role in gang.roles)
     for role in sorted(gang.roles, key=hardness):

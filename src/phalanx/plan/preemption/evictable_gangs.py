@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import chain, compress
+from itertools import compress
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.reclaim import protected_rows, unprotected
 from phalanx.plan.state.nodes import Bools, Floats
-from phalanx.plan.state.running import Occupancy, RunningGangs
+from phalanx.plan.state.running import EvictableOfQueue, Occupancy, RunningGangs
 
 
 class EvictableGangs:
@@ -27,7 +27,6 @@ class EvictableGangs:
         self._shares = shares
         #: Jobs that were started or evicted in this pass.
         self._excluded: set[str] = set()
-        self._totals_of: dict[str, Floats] = {}
         #: By short resources and version of the shares: the answer of `has_reclaimable`.
         self._has_reclaimable: dict[tuple[bytes, int], bool] = {}
         #: By job: what is left of gangs that lost single tasks in this pass.
@@ -37,9 +36,6 @@ class EvictableGangs:
             (occupancy, tuple(occupancy.stopping())) for occupancy in running.stopping.values()
         ]
 
-    def __iter__(self) -> Iterator[Occupancy]:
-        return chain(self._gathered, self._running.by_job.values())
-
     def total(self, job: str) -> Floats:
         """The amounts of a running gang."""
         return self._running.by_job[job].total
@@ -47,10 +43,11 @@ class EvictableGangs:
     @cached_property
     def lowest_priority(self) -> dict[str, int]:
         """By queue: the lowest priority of tasks that can be evicted or are stopping."""
-        lowest: dict[str, int] = {}
-        for occupancy in self:
+        queues = self._running.queues()
+        lowest = {q: n for q in queues if (n := self._running.evictable(q).lowest) is not None}
+        for occupancy in self._gathered:
             gang = occupancy.gang
-            if gang.evictable or gang.job in self._running.stopping:
+            if gang.evictable:
                 lowest[gang.queue] = min(lowest.get(gang.queue, occupancy.lowest), occupancy.lowest)
         return lowest
 
@@ -65,21 +62,21 @@ class EvictableGangs:
         )
 
     @cached_property
-    def _by_queue(self) -> dict[str, list[Occupancy]]:
+    def _by_queue(self) -> dict[str, EvictableOfQueue]:
         """By queue: the gangs that can be evicted."""
-        gangs: dict[str, list[Occupancy]] = {}
-        for occupancy in self:
+        by_queue = {
+            queue: evictable
+            for queue in self._running.queues()
+            if (evictable := self._running.evictable(queue)).gangs
+        }
+        for occupancy in self._gathered:
+            queue = occupancy.gang.queue
             if occupancy.gang.evictable:
-                gangs.setdefault(occupancy.gang.queue, []).append(occupancy)
-        return gangs
-
-    def _totals(self, queue: str) -> Floats:
-        """The amounts of each gang of a queue that can be evicted, by row."""
-        totals = self._totals_of.get(queue)
-        if totals is None:
-            totals = np.array([occupancy.total for occupancy in self._by_queue[queue]])
-            self._totals_of[queue] = totals
-        return totals
+                known = by_queue.get(queue)
+                gangs = [occupancy, *(() if known is None else known.gangs)]
+                totals = np.array([each.total for each in gangs])
+                by_queue[queue] = EvictableOfQueue(gangs, totals, None)
+        return by_queue
 
     def has_reclaimable(self, short: Bools) -> bool:
         """Whether any gang might be reclaimed for a preemptor that is short of these resources,
@@ -95,7 +92,7 @@ class EvictableGangs:
 
     def _has_unprotected(self, queue: str, short: Bools) -> bool:
         """Whether the quota of a queue leaves any of its gangs unprotected."""
-        branch, totals = self._shares.branches[queue], self._totals(queue)
+        branch, totals = self._shares.branches[queue], self._by_queue[queue].totals
         rows = protected_rows((branch,), short)
         return bool(unprotected(totals, rows).any())
 
@@ -106,10 +103,10 @@ class EvictableGangs:
         for queue, members in self._by_queue.items() if own or open_queues else ():
             candidates: Iterable[Occupancy] = ()
             if queue in own:
-                candidates = members
+                candidates = members.gangs
             elif queue in open_queues:
-                unprotected = eligibility.reclaim.unprotected(queue, self._totals(queue))
-                candidates = compress(members, unprotected)
+                mask = eligibility.reclaim.unprotected(queue, members.totals)
+                candidates = compress(members.gangs, mask)
             if self._excluded:
                 candidates = (o for o in candidates if o.gang.job not in self._excluded)
             yield from candidates

@@ -127,8 +127,8 @@ class FreeCapacity:
         self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
         #: By length of the own log and of the origin's: the changes since then.
         self._changes: dict[tuple[int, int], CapacityChange] = {}
-        #: What is free on all open nodes together, and the length of the log that it is for.
-        self._sums: tuple[int, Ints] | None = None
+        #: What is free on all open nodes together, by row; None: not known.
+        self._sums: Ints | None = None
         #: Marks the arrays that no other capacity shares.
         self._owner = object()
         #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
@@ -168,6 +168,7 @@ class FreeCapacity:
             self._log = np.concatenate((self._log, np.zeros(max(end, len(self._log)), np.int64)))
         self._log[self._logged : end] = nodes
         self._logged = end
+        self._sums = None
         self._changes.clear()
 
     def forget(self) -> None:
@@ -175,6 +176,7 @@ class FreeCapacity:
         self._fits.clear()
         self._leftovers.clear()
         self._changes.clear()
+        self._sums = None
         self._logged = 0
 
     @property
@@ -493,11 +495,9 @@ class FreeCapacity:
 
     def free_in_sum(self) -> Ints:
         """What is free on all open nodes together, by row."""
-        known = self._sums
-        if known is None or known[0] != self._logged or self._free is None:
-            free: Ints = np.maximum(self.free[:, self.table.open], 0).sum(axis=1)
-            known = self._sums = (self._logged, free)
-        return known[1]
+        if self._sums is None:
+            self._sums = np.maximum(self.free[:, self.table.open], 0).sum(axis=1)
+        return self._sums
 
     def utilization(self) -> Floats:
         """The allocated share of each node's resources, summed over the resources."""

@@ -82,6 +82,8 @@ class NodeTable:
         self._penalties: dict[NodePreference, Floats] = {}
         self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
+        #: By resources, number of tasks and number of rows: what so many tasks take.
+        self._amounts: dict[tuple[tuple[tuple[str, int], ...], int, int], Floats] = {}
         #: Replaced when the capacity of a node changes, or whether it takes tasks.
         self.sizes = object()
         #: By row: its mean amount for each thousandth of a GPU.
@@ -99,6 +101,7 @@ class NodeTable:
         fork._penalties = self._penalties.copy()  # noqa: SLF001
         fork._domains = self._domains.copy()  # noqa: SLF001
         fork._vectors = self._vectors.copy()  # noqa: SLF001
+        fork._amounts = self._amounts.copy()  # noqa: SLF001
         fork._means = {}  # noqa: SLF001
         return fork
 
@@ -228,7 +231,7 @@ class NodeTable:
     def computed(self) -> int:
         """How many answers about requests and labels are kept."""
         about_nodes = len(self._masks) + len(self._penalties) + len(self._domains)
-        return len(self._vectors) + about_nodes
+        return len(self._vectors) + len(self._amounts) + about_nodes
 
     def vector(self, resources: tuple[tuple[str, int], ...]) -> Vector:
         """What one task with these resources takes: a slot, the amounts, and whole devices."""
@@ -253,6 +256,17 @@ class NodeTable:
             bounds = tuple(each for each in taken if each[0] != implied)
             arrays = np.array(rows), np.array(amounts, np.int64)
             known = self._vectors[resources] = Vector(*arrays, fraction, whole, bounds, measured)
+        return known
+
+    def amounts(self, resources: tuple[tuple[str, int], ...], tasks: int) -> Floats:
+        """What so many tasks take, by row. Not to be changed."""
+        vector, key = self.vector(resources), (resources, tasks, len(self.rows))
+        known = self._amounts.get(key)
+        if known is None:
+            known = np.zeros(len(self.rows))
+            known[vector.rows] = vector.amounts * tasks
+            known.flags.writeable = False
+            self._amounts[key] = known
         return known
 
     def mask(self, request: TaskRequest) -> Bools:

@@ -19,6 +19,7 @@ from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never_fits
+from phalanx.plan.fairshare.queue_tree import QueueLayout, with_unlisted
 from phalanx.plan.fairshare.unused_shares import UnusedShares
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
@@ -47,6 +48,7 @@ class Moment(NamedTuple):
     now: Micros
     policy: PlannerPolicy
     queues: Mapping[str, Queue]
+    layout: QueueLayout  #: of these queues, and of those that gangs use without being listed
     pending: PendingGangs
     running: RunningGangs
     table: NodeTable
@@ -60,12 +62,6 @@ class Moment(NamedTuple):
     unused_shares: UnusedShares
     overdue: frozenset[str]  #: running jobs that were overdue when they started
     capacity_version: object
-
-    def queues_in_use(self) -> list[str]:
-        """The queues of pending and running gangs."""
-        grouped = {gang.queue for gang in self.pending.grouped.values()}
-        names = {*self.pending.requested, *self.running.used, *self.running.returning}
-        return sorted(names | grouped)
 
     def never_fits(self, bucket: Bucket) -> Reason | None:
         """What the empty cluster lacks for the gangs of a bucket. Computed once for each version
@@ -103,6 +99,8 @@ class PlannerState:
         #: Replaced when the capacity of the empty cluster changes.
         self._capacity_version = object()
         self._shape: tuple[int, ...] = ()
+        #: The queues, and what they depend on.
+        self._layout: tuple[tuple[object, ...], QueueLayout] | None = None
         #: Jobs that request a resource without a row.
         self._rowless: frozenset[str] = frozenset()
         self._answer_limit = KEPT_ANSWERS
@@ -136,6 +134,7 @@ class PlannerState:
             now,
             self.policy,
             self.queues,
+            self._layout_of_queues(),
             self.pending.at(now),
             self.running,
             self.table,
@@ -148,6 +147,17 @@ class PlannerState:
             self.overdue,
             self._capacity_version,
         )
+
+    def _layout_of_queues(self) -> QueueLayout:
+        """The layout of all queues. Made anew only when they have changed."""
+        used = {*self.pending.requested, *self.running.used, *self.running.returning}
+        used |= {gang.queue for gang in self.pending.grouped.values()}
+        unlisted = frozenset(used.difference(self.queues))
+        key = (unlisted, len(self.table.rows))
+        if self._layout is None or self._layout[0] != key:
+            queues = with_unlisted(self.queues, sorted(unlisted))
+            self._layout = (key, QueueLayout(queues, self.table))
+        return self._layout[1]
 
     def accept(self, plan: Plan) -> None:
         """Let the next plan go on from this one."""
@@ -299,7 +309,7 @@ class PlannerState:
         self.running.remove(job)
 
     def set_queues(self, queues: Mapping[str, Queue]) -> None:
-        self.queues = queues
+        self.queues, self._layout = queues, None
         for queue in queues.values():
             for resource in (*queue.quota, *queue.limit):
                 self.table.row(resource)

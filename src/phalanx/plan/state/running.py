@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -141,6 +141,14 @@ class KnownEnds:
         return sums
 
 
+class EvictableOfQueue(NamedTuple):
+    """The gangs of one queue that can be evicted."""
+
+    gangs: list[Occupancy]
+    totals: Floats  #: the amounts of each of them, by row
+    lowest: int | None  #: the lowest priority of their tasks, and of tasks that are stopping
+
+
 class RunningGangs:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -154,6 +162,11 @@ class RunningGangs:
         #: By queue and user, where gangs are ordered by user.
         self.used_by_user: dict[tuple[str, str], dict[str, int]] = {}
         self._known_ends: KnownEnds | None = None
+        #: By queue: its gangs, by job; and what was computed of them. A queue that is not in
+        #: `_owned` shares its gangs with a fork.
+        self._in_queue: dict[str, dict[str, Occupancy]] = {}
+        self._evictable: dict[str, EvictableOfQueue] = {}
+        self._owned: set[str] = set()
 
     def fork(self, table: NodeTable) -> "RunningGangs":
         """Equal gangs on a fork of the table. Later changes of either side stay its own."""
@@ -164,6 +177,9 @@ class RunningGangs:
         fork.used, fork.returning = self.used.copy(), self.returning.copy()
         fork.used_by_user = self.used_by_user.copy()
         fork._known_ends = self._known_ends  # noqa: SLF001
+        fork._in_queue = self._in_queue.copy()  # noqa: SLF001
+        fork._evictable = self._evictable.copy()  # noqa: SLF001
+        fork._owned, self._owned = set(), set()  # noqa: SLF001
         return fork
 
     def widen(self) -> None:
@@ -180,6 +196,7 @@ class RunningGangs:
 
     def _put(self, job: str, occupancy: Occupancy) -> None:
         self.by_job[job] = occupancy
+        self._gangs_to_change(occupancy.gang.queue)[job] = occupancy
         if any(task.stopping for task in occupancy.gang.tasks):
             self.stopping[job] = occupancy
         if any(task.ends_at is not None for task in occupancy.gang.tasks):
@@ -190,6 +207,7 @@ class RunningGangs:
         known = self.by_job.pop(job, None)
         if known is None:
             return
+        del self._gangs_to_change(known.gang.queue)[job]
         self.stopping.pop(job, None)
         if self.ending.pop(job, None) is not None:
             self._known_ends = None
@@ -201,6 +219,32 @@ class RunningGangs:
             _add(by_queue, gang.queue, task, sign)
             if gang.user and by_queue is self.used:
                 _add(self.used_by_user, (gang.queue, gang.user), task, sign)
+
+    def _gangs_to_change(self, queue: str) -> dict[str, Occupancy]:
+        self._evictable.pop(queue, None)
+        if queue not in self._owned:
+            self._owned.add(queue)
+            self._in_queue[queue] = self._in_queue.get(queue, {}).copy()
+        return self._in_queue[queue]
+
+    def queues(self) -> list[str]:
+        """The queues that have had running gangs."""
+        return list(self._in_queue)
+
+    def evictable(self, queue: str) -> EvictableOfQueue:
+        """The gangs of a queue that can be evicted. Computed anew only when its gangs have
+        changed."""
+        known = self._evictable.get(queue)
+        if known is None:
+            gangs = self._in_queue.get(queue, {}).values()
+            priorities = [
+                o.lowest for o in gangs if o.gang.evictable or o.gang.job in self.stopping
+            ]
+            evictable = [occupancy for occupancy in gangs if occupancy.gang.evictable]
+            totals = np.array([occupancy.total for occupancy in evictable])
+            known = EvictableOfQueue(evictable, totals, min(priorities, default=None))
+            self._evictable[queue] = known
+        return known
 
     def stopping_tasks(self) -> set[str]:
         """The ids of tasks that are stopping."""
