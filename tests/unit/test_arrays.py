@@ -93,7 +93,7 @@ def test_an_array_with_a_failed_element_fails_when_the_others_have_ended(driver:
     finish(driver, f"{job}[0]")
     finish(driver, f"{job}[2]")
     assert driver.phase(job) is Phase.FAILED
-    assert str(driver.job(job).cause) == "1 failed of 3 elements"
+    assert str(driver.job(job).cause) == "1 of 3 elements failed"
     assert driver.job(job).counts == ElementCounts(done=2, failed=1)
     [failed] = [record for record in driver.records if isinstance(record, ElementFailed)]
     assert (failed.job, failed.index, failed.phase) == (job, 1, Phase.FAILED)

@@ -18,6 +18,7 @@ from phalanx.core.reasons import (
     NotEnough,
     NotSchedulable,
     OnHold,
+    OtherElementsFirst,
     QueueLimit,
     QueueQuota,
     QueueStopped,
@@ -40,6 +41,8 @@ SENTENCES: list[tuple[Reason, str]] = [
         Backoff(NOON),
         "backing off after a failure, next attempt at 2023-11-15 12:00:00 UTC",
     ),
+    (OtherElementsFirst(None), "other elements of the array are placed first"),
+    (OtherElementsFirst(4), "the array runs 4 elements at the same time (parallel)"),
     (WaitingForMembers(3, 8), "3 of 8 members submitted"),
     (
         WaitingForMembers(1, 4, 3),

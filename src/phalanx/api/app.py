@@ -8,6 +8,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from phalanx.api import (
+    arrays,
     audit_listing,
     certificates,
     checkpoints,
@@ -47,6 +48,7 @@ _TOPICS = (
     plan,
     jobs,
     job_actions,
+    arrays,
     plain_protocol,
     checkpoints,
     output,

@@ -24,7 +24,7 @@ IdempotencyKey = Annotated[
 
 
 def request_key(
-    request: Request[Any, Any, Any], key: str | None, *options: bool
+    request: Request[Any, Any, Any], key: str | None, *options: str | bool
 ) -> RequestKey | None:
     """The key of the caller, for a request with these options. Raises Invalid."""
     if key is None:
@@ -39,7 +39,7 @@ def request_key(
 
 
 def claim(
-    request: Request[Any, Any, Any], key: str | None
+    request: Request[Any, Any, Any], key: str | None, *options: str
 ) -> AbstractAsyncContextManager[ClaimedKey]:
     """Claim the key for a request without content. Raises KeyReused."""
-    return services_of(request).idempotency_keys.claim(request_key(request, key))
+    return services_of(request).idempotency_keys.claim(request_key(request, key, *options))

@@ -1,15 +1,16 @@
 """Actions of users on jobs: hold, release, requeue, change the priority, retry."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
-from litestar.params import FromPath
+from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import request_body
-from phalanx.api.admission import admit_and_pin, admit_priority
+from phalanx.api.admission import admit, admit_and_pin, admit_priority
+from phalanx.api.arrays import Elements, retry_elements
 from phalanx.api.audit import note_submitted
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim, request_key
@@ -20,6 +21,7 @@ from phalanx.core.causes import requeued
 from phalanx.core.errors import Conflict, CoreError
 from phalanx.core.events import Evicted, HoldChanged, PriorityChanged
 from phalanx.core.gang import Gang
+from phalanx.core.ids import split_element
 from phalanx.core.model import ENDED, Job
 from phalanx.core.spec.fields import REQUIRED, Field
 from phalanx.core.spec.schema import JOB_FIELDS
@@ -34,6 +36,11 @@ _PRIORITY_BODY = request_body.documented(
     {"priority": 10},
     required=("priority",),
 )
+
+
+Failed = Annotated[
+    bool, QueryParameter(description="Run those elements of an array again that have failed.")
+]
 
 
 def _after(turn: Turn, gang: Gang) -> Job:
@@ -118,9 +125,21 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
     summary="Submit an ended job again",
 )
 async def retry(
-    request: Request[Any, Any, Any], job_id: FromPath[str], key: IdempotencyKey = None
-) -> Response[SubmitReply]:
-    """A new job with the same specification, without its dependencies."""
+    request: Request[Any, Any, Any],
+    job_id: FromPath[str],
+    key: IdempotencyKey = None,
+    failed: Failed = False,
+    elements: Elements = None,
+) -> Response[SubmitReply] | Response[JobView]:
+    """A new job with the same specification, without its dependencies.
+
+    With `failed` or `elements`, and for an element: no new job, but these elements of the array
+    run again. The array may have ended.
+    """
+    element = split_element(job_id)
+    if failed or elements is not None or element is not None:
+        array, some = (job_id, elements) if element is None else element
+        return await _retry_in_array(request, array, some, key)
     services, by = services_of(request), principal_of(request)
     old = (await find(request, job_id)).job
     if old.phase not in ENDED:
@@ -140,6 +159,16 @@ async def retry(
         status_code=201 if outcome.is_new else 200,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
+
+
+async def _retry_in_array(
+    request: Request[Any, Any, Any], array_id: str, elements: str | None, key: str | None
+) -> Response[JobView]:
+    spec = (await find(request, array_id)).job.spec
+    await admit(request, replace(spec, after=(), afterany=(), afternotok=()))
+    async with claim(request, key, elements or "failed") as claimed:
+        view = await retry_elements(request, array_id, elements, claimed)
+    return Response(view, status_code=200)
 
 
 ROUTES = [hold, release, requeue, set_priority, retry]

@@ -6,6 +6,7 @@ from litestar import Request, Response, delete, get
 from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
+from phalanx.api.arrays import Elements, cancel_elements, first_failed
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.dependencies import related_jobs
 from phalanx.api.listing import JobFilter, page_of_jobs, page_of_tasks
@@ -17,7 +18,7 @@ from phalanx.api.views import job_detail, job_view, task_view
 from phalanx.api.visibility import visible_record
 from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
-from phalanx.core.ids import split_claim
+from phalanx.core.ids import split_claim, split_element
 from phalanx.core.model import Job, Phase
 from phalanx.core.time_units import Micros
 from phalanx.engine.progress_board import JobBoard
@@ -98,6 +99,8 @@ async def show_job(
         [view] = plain_task_views(target.job, [named_task(target, job_id)])
         return view
     detail = job_detail(target.job, target.tasks, principal_of(request), target.reason)
+    if target.job.is_array:
+        detail = replace(detail, first_failed=await first_failed(request, target.job.id))
     dependencies, dependants = await related_jobs(request, target.job)
     board, now = _board_and_time(request, target.job)
     running = target.tasks if target.job.is_live else ()
@@ -127,8 +130,16 @@ def _board_and_time(request: Request[Any, Any, Any], job: Job) -> tuple[JobBoard
     status_code=200,
     summary="Cancel a job",
 )
-async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+async def cancel_job(
+    request: Request[Any, Any, Any], job_id: FromPath[str], elements: Elements = None
+) -> JobView:
     """Running tasks are stopped with the job's grace period."""
+
+    element = split_element(job_id)
+    if elements is None and element is not None:
+        return await cancel_elements(request, *element)
+    if elements is not None:
+        return await cancel_elements(request, job_id, elements)
 
     def cancel(turn: Turn, gang: Gang, by: Any) -> Job:
         return turn.apply(CancelRequested(gang.job.id, by.name)).gangs[gang.job.id].job

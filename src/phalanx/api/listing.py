@@ -48,6 +48,7 @@ class JobFilter(NamedTuple):
         query = self.query
         return (
             self.finished is not True
+            and job.array is None
             and (self.namespaces is None or job.spec.namespace in self.namespaces)
             and (query.queue is None or job.spec.queue == query.queue)
             and (query.phase is None or job.phase is query.phase)

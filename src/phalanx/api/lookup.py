@@ -8,12 +8,13 @@ from litestar.connection import ASGIConnection
 
 from phalanx.api.audit import note_job
 from phalanx.api.auth import WORKERS, principal_of
-from phalanx.api.services import services_of
+from phalanx.api.elements import element_without_job, live_array, stored_array
+from phalanx.api.services import Services, services_of
 from phalanx.api.views import reason_of
 from phalanx.api.visibility import visible_reason
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.gang import Gang
-from phalanx.core.ids import split_claim, split_task
+from phalanx.core.ids import split_claim, split_element, split_task
 from phalanx.core.model import Job, Task
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
@@ -70,8 +71,7 @@ async def _find(request: ASGIConnection[Any, Any, Any, Any], name: str) -> JobWi
     principal, reasons = principal_of(request), services.engine.reasons
     target = await services.engine.do(lambda turn: _live(turn, job, reasons, principal))
     if target is None:
-        row = await services.store.job(job)
-        target = None if row is None else JobWithTasks(*row)
+        target = await _stored(services, job)
     if target is None:
         raise unknown(name)
     if name != job and not 0 <= split_task(name)[1] < len(target.tasks):
@@ -79,11 +79,24 @@ async def _find(request: ASGIConnection[Any, Any, Any, Any], name: str) -> JobWi
     return target
 
 
+async def _stored(services: Services, job: str) -> JobWithTasks | None:
+    row = await services.store.job(job)
+    if row is not None:
+        return JobWithTasks(*row)
+    parts = split_element(job)
+    array = None if parts is None else await stored_array(services, parts[0])
+    element = element_without_job(array, job)
+    return None if element is None else JobWithTasks(*element)
+
+
 def _live(turn: Turn, job: str, reasons: Any, principal: Principal) -> JobWithTasks | None:
     gangs = turn.cluster.gangs
     gang = gangs.get(job)
     if gang is None:
-        return None
+        parts = split_element(job)
+        array = None if parts is None else live_array(turn.cluster, parts[0])
+        element = element_without_job(array, job)
+        return None if element is None else JobWithTasks(*element)
     reason = visible_reason(principal, reason_of(gang, reasons, turn.now), gangs)
     return JobWithTasks(gang.job, tuple(gang.tasks), reason)
 
@@ -93,6 +106,8 @@ def named_task(target: JobWithTasks, name: str) -> Task:
     name = split_claim(name)[0]
     if name != target.job.id:
         return target.tasks[split_task(name)[1]]
+    if target.job.is_array:
+        raise Unknown(f"job {name} is an array; name an element, like {name}[0]")
     if not target.tasks:
         raise Unknown(f"job {name} has no tasks yet; submit the members of its gang")
     if len(target.tasks) > 1:
@@ -123,5 +138,10 @@ async def change(
     result = await services.engine.do(if_visible)
     if result is None:
         ended = (await find(request, name)).job
+        if ended.end is None:
+            raise Conflict(
+                f"element {ended.id} is not placed yet, because other elements are first; change"
+                f" the whole array {ended.array}"
+            )
         raise Conflict(f"job {ended.id} is {ended.phase}; a {ended.phase} job cannot be changed")
     return result

@@ -106,6 +106,8 @@ async def read(  # noqa: PLR0913, PLR0917
     """
     services = services_of(request)
     target = await find(request, job_id)
+    if target.job.is_array:
+        raise Unknown(f"job {job_id} is an array; name an element, like {job_id}[0]")
     tasks = _selected(target, job_id, task)
     if attempt is not None and not 1 <= attempt <= target.job.epoch:
         raise Unknown(f"job {target.job.id} has no attempt {attempt}; {_attempts(target.job)}")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from phalanx.api import manifests
 from phalanx.api.admission import admit
 from phalanx.api.auth import USERS, principal_of
+from phalanx.api.elements import live_array
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
@@ -21,12 +22,14 @@ from phalanx.api.forecast_views import (
 )
 from phalanx.api.lookup import find
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
-from phalanx.api.services import services_of
+from phalanx.api.services import Services, services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
 from phalanx.api.visibility import visible_cause, visible_reason
+from phalanx.core.array import Array
+from phalanx.core.changes import Changes
 from phalanx.core.events import Submitted
-from phalanx.core.gang import Gang
+from phalanx.core.gang import Gang, tasks_of
 from phalanx.core.model import Job, Phase
 from phalanx.core.reasons import (
     Fragmented,
@@ -41,6 +44,7 @@ from phalanx.core.reasons import (
 from phalanx.core.spec.cron_expression import parse
 from phalanx.core.spec.cron_times import next_due
 from phalanx.core.spec.job import Schedule
+from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.dependency_lookup import look_up
@@ -89,19 +93,34 @@ async def plan_only(
         resolved = dependencies.resolved(spec, turn.cluster)
         submitted = Submitted(_PLANNED, resolved, ended=dependencies.ended(resolved))
         changes = turn.cluster.preview(submitted, turn.now)
-        return changes.gangs[_PLANNED], services.submit_warnings.of(turn, spec), turn.now
+        return _planned_gang(changes), services.submit_warnings.of(turn, spec), turn.now
 
     gang, advice, now = await services.engine.do(preview)
     warnings = warning_views((*advice, *found.warnings))
     seen = None
     if gang.job.finished_at is None:
-        seen = await services.forecasts.of(_PLANNED, principal.name, gang)
+        seen = await services.forecasts.of(gang.job.id, principal.name, gang)
     if seen is None:
         how = "be cancelled" if gang.job.phase is Phase.CANCELLED else "fail"
         message_of_end = f"the job would {how}: {gang.job.cause}"
         return PlanView(starts=False, message=message_of_end, warnings=warnings)
     view = _plan_view(_visible(seen, principal), principal, warnings)
+    if spec.array is not None:
+        view = replace(view, message=f"each of {spec.elements} elements: {view.message}")
     return view if schedule is None else _at_next_run(view, schedule, now)
+
+
+def _planned_gang(changes: Changes) -> Gang:
+    """The planned job; of an array its first element, because all of them are alike."""
+    gang = changes.gangs[_PLANNED]
+    if not isinstance(gang, Array) or gang.job.end is not None:
+        return gang
+    first = gang.first_pending()
+    if first is not None:
+        return changes.gangs[first]
+    # It has dependencies, and so would an element.
+    element = replace(gang.new_job(0), pending=gang.job.pending)
+    return Gang(element, tasks_of(element.id, element.spec, State.BLOCKED))
 
 
 def _plan_view(
@@ -140,9 +159,10 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     services, principal = services_of(request), principal_of(request)
     found = await find(request, job_id)
     job = found.job
-    seen = (
-        await services.forecasts.of(job.id, principal.name) if job.phase is Phase.PENDING else None
-    )
+    subject = await _planned_job(services, job)
+    seen = None
+    if job.phase is Phase.PENDING and subject is not None:
+        seen = await services.forecasts.of(subject, principal.name)
     if seen is None:
         message = _why(principal, job, found.reason)
         return Why(job.id, job.phase, message, reason_view(found.reason))
@@ -161,6 +181,14 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
     )
+
+
+async def _planned_job(services: Services, job: Job) -> str | None:
+    """The job that the planner knows: for an array, its first pending element."""
+    if not job.is_array:
+        return job.id
+    array = await services.engine.do(lambda turn: live_array(turn.cluster, job.id))
+    return None if array is None else array.first_pending()
 
 
 def _visible(seen: JobForecast, principal: Principal) -> JobForecast:

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 
 from phalanx.api.cost_views import lost_view
+from phalanx.api.elements import params_of
 from phalanx.api.visibility import visible_cause
+from phalanx.core.array import Array
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import JobLosses
-from phalanx.core.model import Job, Phase, Task, index_in_role
+from phalanx.core.model import ElementCounts, Job, Phase, Task, index_in_role
 from phalanx.core.reasons import AboveMinimum, Reason, members_reason, own_reason
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
@@ -17,6 +19,7 @@ from phalanx.core.time_units import Micros
 from phalanx.identity.principal import Principal
 from phalanx.wire.jobs import (
     Counts,
+    ElementsView,
     JobDetail,
     JobView,
     SubmitReply,
@@ -46,6 +49,8 @@ def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason 
     """Why a job, or a part of its tasks, is pending: a reason of its own, else the one from the
     last plan."""
     phase = gang.job.phase
+    if isinstance(gang, Array):
+        return own_reason(gang.job, now) or reasons.get(gang.first_pending() or "")
     if phase is Phase.PENDING:
         return own_reason(gang.job, now) or reasons.get(gang.job.id)
     if phase in (Phase.STARTING, Phase.RUNNING):
@@ -84,7 +89,19 @@ def job_fields(job: Job, principal: Principal, reason: Reason | None) -> dict[st
         "finished_at": iso_time_or_none(job.finished_at),
         "reason": reason_view(reason),
         "cause": None if cause is None else visible_cause(principal, cause),
+        "elements": _elements(job),
+        "array": job.array,
+        "index": job.index,
+        "params": params_of(job) or None,
     }
+
+
+def _elements(job: Job) -> ElementsView | None:
+    counts, array = job.counts, job.spec.array
+    if counts is None or array is None:
+        return None
+    fields = msgspec.structs.asdict(counts)
+    return ElementsView(total=counts.total, **fields, parallel=array.parallel)
 
 
 def job_view(job: Job, principal: Principal, reason: Reason | None = None) -> JobView:
@@ -96,7 +113,7 @@ def job_detail(
 ) -> JobDetail:
     return JobDetail(
         **job_fields(job, principal, reason),
-        counts=_counts(tasks),
+        counts=_counts(tasks) if job.counts is None else _element_counts(job.counts),
         tasks=tuple(task_view(job, task) for task in tasks),
         spec=native(job.spec),
         lost=lost_view(job.losses or JobLosses(), principal),
@@ -111,6 +128,12 @@ def _counts(tasks: Sequence[Task]) -> Counts:
     running = sum(states.count(state) for state in _RUNNING)
     total = len(states)
     return Counts(succeeded, failed, running, total - succeeded - failed - running, total)
+
+
+def _element_counts(counts: ElementCounts) -> Counts:
+    failed = counts.failed + counts.cancelled + counts.timed_out + counts.never_ran
+    running = counts.running + counts.stopping
+    return Counts(counts.done, failed, running, counts.pending + counts.starting, counts.total)
 
 
 def task_view(job: Job, task: Task) -> TaskView:

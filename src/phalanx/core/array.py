@@ -129,6 +129,31 @@ class Array(Gang):
         """The job of an element."""
         return element_id(self.job.id, self.index(position))
 
+    def first_pending(self) -> str | None:
+        """The first element that is a job of its own and is pending."""
+        return next(map(self.element, self.positions(LIVE[Phase.PENDING])), None)
+
+    def new_job(self, position: int) -> Job:
+        """The job of an element that has not been placed yet.
+
+        Elements are created with their array, each a microsecond after the one before, so that they
+        are placed in order.
+        """
+        array, index = self.job, self.index(position)
+        return Job(
+            id=element_id(array.id, index),
+            name=element_id(array.name, index),
+            spec=array.spec,
+            phase=Phase.PENDING,
+            created_at=array.created_at + position,
+            priority=array.priority,
+            owner=array.owner,
+            epoch=self.attempts(position),
+            on_hold=array.on_hold,
+            array=array.id,
+            index=index,
+        )
+
     def live_elements(self) -> list[str]:
         return [self.element(position) for position in self.positions(LIVE.values())]
 

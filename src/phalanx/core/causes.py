@@ -5,7 +5,7 @@ written here, so that events, job views and errors use the same words. A text th
 comes with the name as a field of its own, so that it can be shown without the name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -63,9 +63,12 @@ def complete() -> Cause:
     return Cause(CauseKind.COMPLETE, "job complete")
 
 
-def elements_ended(ended: Sequence[str], elements: int) -> Cause:
-    """An array has ended, and not all of its elements succeeded: `3 failed`, `2 cancelled`."""
-    return Cause(CauseKind.FAILURE, f"{listed(ended)} of {elements} elements")
+def elements_ended(ended: Mapping[str, int], elements: int) -> Cause:
+    """An array has ended, and not all of its elements succeeded; `ended` counts those by how they
+    ended: `1 of 20 elements failed, 2 never ran`."""
+    (how, count), *others = ended.items()
+    parts = [f"{count} of {elements} elements {how}", *(f"{n} {each}" for each, n in others)]
+    return Cause(CauseKind.FAILURE, ", ".join(parts))
 
 
 def cancelled(by: str) -> Cause:

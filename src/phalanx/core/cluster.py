@@ -279,7 +279,7 @@ class Cluster:
         if any(after):
             self.loads[namespace] = after
         else:
-            del self.loads[namespace]
+            self.loads.pop(namespace, None)
 
     def task(self, task: str) -> Task:
         """A task of an unfinished job. Raises Unknown."""

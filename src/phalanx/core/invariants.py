@@ -164,7 +164,11 @@ def _array(cluster: Cluster, array: Array) -> Iterator[Violation]:
             f"array {job.id} has phase {job.phase}, its elements {array.phase()}",
         )
     known = {state: count for state, count in array.tally.items() if count}
-    if known != tally_of(array.blocks) or sum(known.values()) != job.spec.elements:
+    if (
+        job.counts != array.element_counts
+        or known != tally_of(array.blocks)
+        or sum(known.values()) != job.spec.elements
+    ):
         yield Violation(Invariant.COUNTS_MATCH_TASKS, f"array {job.id} counts {known}")
     live = array.positions(LIVE.values())
     states = {array.element(position): array.state(position) for position in live}

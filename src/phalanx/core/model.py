@@ -304,7 +304,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     members: GangMembers | None = None  #: set for a gang that was submitted in parts
     array: str | None = None  #: the array that it is an element of
     index: int | None = None  #: its index there
-    counts: "ElementCounts | None" = None  #: of an array that has ended
+    counts: "ElementCounts | None" = None  #: of an array
     pending: PendingState | None = None
     reservation: ReservationState | None = None
     attempt: AttemptState | None = None

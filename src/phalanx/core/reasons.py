@@ -41,6 +41,18 @@ class Backoff(msgspec.Struct, frozen=True, tag=True):
         return f"backing off after a failure, next attempt at {utc_time(self.until)}"
 
 
+class OtherElementsFirst(msgspec.Struct, frozen=True, tag=True):
+    """Of an element of an array that is no job of its own yet."""
+
+    parallel: int | None  #: how many elements of the array run at the same time
+
+    def __str__(self) -> str:
+        if self.parallel is None:
+            return "other elements of the array are placed first"
+        elements = "1 element" if self.parallel == 1 else f"{self.parallel} elements"
+        return f"the array runs {elements} at the same time (parallel)"
+
+
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
     seen: int
     of: int | None  #: None if the PodGroup, which sets it, has not been submitted
@@ -214,6 +226,7 @@ Reason = (
     | QueueStopped
     | After
     | Backoff
+    | OtherElementsFirst
     | WaitingForMembers
     | WaitingForGroup
     | NoNodeMatches

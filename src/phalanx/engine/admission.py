@@ -69,7 +69,7 @@ class SubmitRate:
             return
         tasks: Counter[str] = Counter()
         for spec in specs:
-            tasks[spec.namespace] += max(1, spec.size)
+            tasks[spec.namespace] += max(1, spec.size) * spec.elements
         buckets = {namespace: self._bucket(namespace, now_s) for namespace in tasks}
         for namespace, bucket in buckets.items():
             if bucket.tasks <= 0:

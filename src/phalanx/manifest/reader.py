@@ -55,7 +55,8 @@ class ReadDocuments(msgspec.Struct, frozen=True, tag="documents"):
 
 ReadReply = ReadFile | ReadRefusal | ReadBatch | ReadDocuments
 
-encode = msgspec.msgpack.Encoder().encode
+#: Numbers that know how they were written are sent as numbers.
+encode = msgspec.msgpack.Encoder(enc_hook=float).encode
 request_from = msgspec.msgpack.Decoder(ReadRequest).decode
 reply_from: Any = msgspec.msgpack.Decoder(ReadReply).decode
 spec_from = msgspec.msgpack.Decoder(JobSpec).decode

@@ -40,14 +40,15 @@ class AccessRequest(NamedTuple):
 
 
 def _job(spec: JobSpec, owner: str) -> Entity:
-    gpus = sum(role.resources.get(GPU, 0) * role.replicas for role in spec.roles)
+    of_one = sum(role.resources.get(GPU, 0) * role.replicas for role in spec.roles)
+    gpus = of_one * spec.elements
     attributes: dict[str, object] = {
         "namespace": Entity("Namespace", spec.namespace),
         "namespace_name": spec.namespace,
         "queue": spec.queue,
         "priority": spec.priority,
         "gpus": -(-gpus // _MILLI),
-        "tasks": spec.size,
+        "tasks": spec.size * spec.elements,
         "owner": owner,
     }
     return Entity("Job", spec.namespace, tuple(attributes.items()))

@@ -38,6 +38,22 @@ class Counts(msgspec.Struct, frozen=True):
     total: int
 
 
+class ElementsView(msgspec.Struct, frozen=True, kw_only=True):
+    """How many elements of an array are in which phase."""
+
+    total: int
+    pending: int
+    starting: int
+    running: int
+    stopping: int
+    done: int
+    failed: int
+    cancelled: int
+    timed_out: int
+    never_ran: int  #: ended without an attempt; not counted among the others
+    parallel: int | None  #: how many run at the same time; null for any number
+
+
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
@@ -55,6 +71,10 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: dict[str, Any] | None = None  #: why the job, or some of its tasks, is pending
     cause: str | None = None  #: why the job ended or is stopping
     progress: ProgressView | None = None  #: null if its tasks have not reported any
+    elements: ElementsView | None = None  #: of an array
+    array: str | None = None  #: the array of an element
+    index: int | None = None  #: of an element in its array
+    params: dict[str, str] | None = None  #: of an element of a grid
 
 
 class RelatedJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +85,23 @@ class RelatedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: Phase | None = None  #: null for a job that is no longer stored
 
 
+class ElementView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An element of an array. Show its id for everything else."""
+
+    id: str
+    index: int
+    phase: Phase
+    attempt: int  #: the number of the latest attempt; 0 if it never ran
+    params: dict[str, str] = {}
+    cause: str | None = None  #: why it ended or is stopping
+    finished_at: str | None = None
+
+
+class ElementList(msgspec.Struct, frozen=True):
+    elements: tuple[ElementView, ...]
+    cursor: str | None  #: request the next page with it; null on the last page
+
+
 class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
     counts: Counts
     tasks: tuple[TaskView, ...]
@@ -73,6 +110,7 @@ class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
     after: tuple[RelatedJob, ...] = ()  #: the jobs that this one depends on
     dependants: tuple[RelatedJob, ...] = ()  #: the unfinished jobs that depend on this one
     cron: str | None = None  #: the cron that submitted the job
+    first_failed: tuple[ElementView, ...] = ()  #: of an array: elements that did not succeed
 
 
 class SubmitReply(JobView, frozen=True, omit_defaults=True, kw_only=True):

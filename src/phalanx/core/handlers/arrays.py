@@ -26,7 +26,7 @@ from phalanx.core.events import ElementsCancelled
 from phalanx.core.gang import Gang, tasks_of
 from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.stop import VERDICTS, stop_gang
-from phalanx.core.model import EndState, Job, PendingState, Phase, StoppingState
+from phalanx.core.model import EndState, PendingState, Phase, StoppingState
 from phalanx.core.records import (
     ElementFailed,
     ElementsCancelRequested,
@@ -35,26 +35,6 @@ from phalanx.core.records import (
 )
 from phalanx.core.spec.arrays import written_indices
 from phalanx.core.states import State
-
-
-def element_job(array: Job, position: int, index: int, attempts: int = 0) -> Job:
-    """The job of an element that has not been placed yet.
-
-    Elements are created with their array, each a microsecond after the one before, so that they
-    are placed in order.
-    """
-    return Job(
-        id=f"{array.id}[{index}]",
-        name=f"{array.name}[{index}]",
-        spec=array.spec,
-        phase=Phase.PENDING,
-        created_at=array.created_at + position,
-        priority=array.priority,
-        owner=array.owner,
-        epoch=attempts,
-        array=array.id,
-        index=index,
-    )
 
 
 def note_element(tx: Changes, gang: Gang) -> None:
@@ -84,9 +64,9 @@ def settle_array(tx: Changes, array: Array) -> None:
         _add_element(tx, array)
     if array.is_over and array.job.end is None:
         _end(tx, array)
-    phase = array.phase()
-    if phase is not array.job.phase:
-        tx.set_job(array, phase=phase)
+    phase, counts = array.phase(), array.element_counts
+    if (phase, counts) != (array.job.phase, array.job.counts):
+        tx.set_job(array, phase=phase, counts=counts)
 
 
 def _add_element(tx: Changes, array: Array) -> None:
@@ -94,13 +74,11 @@ def _add_element(tx: Changes, array: Array) -> None:
     position = array.first_waiting()
     if position is None:
         raise AssertionError(f"bug: array {array.job.id} has no waiting element")
-    attempts = array.attempts(position)
-    job = element_job(array.job, position, array.index(position), attempts)
-    job = replace(job, pending=PendingState(since=tx.now))
+    job = replace(array.new_job(position), pending=PendingState(since=tx.now))
     state = State.PENDING if job.spec.size == 1 else State.BLOCKED
     gang = tx.add_gang(job, tasks_of(job.id, job.spec, state))
     tx.record(JobSubmitted(job.id, job.spec.size, job.owner))
-    tx.set_element(array, position, LIVE[Phase.PENDING], attempts)
+    tx.set_element(array, position, LIVE[Phase.PENDING], job.epoch)
     arm_timeouts(tx, gang)
     tx.replan = True
 
@@ -118,11 +96,12 @@ def _end(tx: Changes, array: Array) -> None:
             Phase.CANCELLED: counts.cancelled,
         }
         verdict = next((each for each, count in endings.items() if count), Phase.CANCELLED)
-        texts = [f"{count} {phase.replace('-', ' ')}" for phase, count in endings.items() if count]
-        texts += [f"{counts.never_ran} never ran"] if counts.never_ran else []
-        cause = causes.elements_ended(texts, counts.total)
+        named = {phase.replace("-", " "): count for phase, count in endings.items()}
+        named["never ran"] = counts.never_ran
+        ended = {how: count for how, count in named.items() if count}
+        cause = causes.elements_ended(ended, counts.total)
     end = EndState(verdict, cause, finished_at=tx.now)
-    tx.set_job(array, pending=None, stopping=None, end=end, counts=counts)
+    tx.set_job(array, pending=None, stopping=None, end=end)
     tx.verdicts.append((array.job.id, verdict))
     tx.record(JobEnded(array.job.id, verdict, str(cause), cause.job))
 

@@ -57,7 +57,7 @@ def _array(tx: Changes, event: ElementsRetried) -> Array:
         raise Invalid(problems)
     check_namespace_of_queue(tx.base.queues, row.spec.queue, row.spec.namespace)
     check_priority_in_queue(tx.base.queues, row.spec.queue, row.priority)
-    row = replace(row, phase=Phase.PENDING, end=None, counts=None, version=row.version + 1)
+    row = replace(row, phase=Phase.PENDING, end=None, version=row.version + 1)
     array = Array(row, list(event.blocks))
     tx.add_array(array)
     return array

@@ -7,8 +7,9 @@ from collections import Counter
 
 import msgspec
 
+from phalanx.core.array import WAITING, Array
 from phalanx.core.gang import Gang
-from phalanx.core.model import Worker
+from phalanx.core.model import Phase, Worker
 from phalanx.core.states import PLACED, State
 from phalanx.plan.decisions import Plan
 from phalanx.plan.state.planner_state import PlannerState
@@ -29,6 +30,10 @@ def count_cluster(state: PlannerState, plan: Plan) -> ClusterCounts:
     reasons = plan.reasons.tally()
     counts = ClusterCounts(Counter(), Counter(), Counter(), reasons, Counter(), Counter())
     for gang in state.gangs.values():
+        if isinstance(gang, Array):
+            # Its other elements are jobs of their own.
+            counts.jobs[Phase.PENDING] += gang.number_in(WAITING)
+            continue
         counts.jobs[gang.job.phase] += 1
         for task_state in State:
             count = gang.count(task_state)
