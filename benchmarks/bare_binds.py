@@ -3,47 +3,38 @@ else. No scheduler can be faster than this."""
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 
-import aiohttp
-import msgspec
 import uvloop
 
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.resources import NODES, PODS
-from phalanx.kube.connection.cluster_connection import tls_context
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.writes.binder import CONCURRENCY
 
 
 async def bind_all(kubeconfig: Path, namespace: str) -> None:
     """Bind every pod of the namespace to a node, all nodes in turn."""
-    connection = find_connection(kubeconfig)
-    async with ApiClient(connection) as client:
-        pods = await client.list_all(PODS, None, namespace)
-        nodes = await client.list_all(NODES)
-    credential = await connection.credentials.current()
-    connector = aiohttp.TCPConnector(limit=0, ssl=tls_context(connection, credential))
-    headers = {"Authorization": credential.authorization, "Content-Type": "application/json"}
-    work = iter(list(zip(pods, cycle(nodes), strict=False)))
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+    async with ApiClient(find_connection(kubeconfig)) as client:
+        pods = [pod.metadata.name for pod in await client.list_all(PODS, None, namespace)]
+        nodes = [node.metadata.name for node in await client.list_all(NODES)]
+        await bind(client, namespace, zip(pods, cycle(nodes), strict=False))
 
-        async def bind() -> None:
-            for pod, node in work:
-                path = PODS.path(namespace, pod.metadata.name, "binding")
-                body = {
-                    "metadata": {"name": pod.metadata.name},
-                    "target": {"kind": "Node", "name": node.metadata.name},
-                }
-                data = msgspec.json.encode(body)
-                async with session.post(connection.server + path, data=data) as answer:
-                    await answer.read()
-                    answer.raise_for_status()
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONCURRENCY):
-                group.create_task(bind())
+async def bind(client: ApiClient, namespace: str, binds: Iterable[tuple[str, str]]) -> None:
+    """Bind pods to nodes, as many at once as the scheduler does."""
+    rest = iter(binds)
+
+    async def binder() -> None:
+        for pod, node in rest:
+            body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+            await client.request("POST", PODS.path(namespace, pod, "binding"), body)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENCY):
+            group.create_task(binder())
 
 
 if __name__ == "__main__":

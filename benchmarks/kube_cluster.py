@@ -135,7 +135,8 @@ async def kube_cluster(folder: Path, *, has_kwok: bool = True) -> AsyncIterator[
     plane = await asyncio.to_thread(ControlPlane, binary, folder / "control-plane")
     kwok = start_kwok(kwok_binary, plane.address, folder) if has_kwok else None
     try:
-        async with ApiClient(find_connection(plane.address.kubeconfig)) as client:
+        connection = find_connection(plane.address.kubeconfig)
+        async with ApiClient(connection, timeout_s=PATIENCE_S) as client:
             await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
             yield KubeCluster(plane.address, client)
     finally:

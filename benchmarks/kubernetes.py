@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks import bare_binds
 from benchmarks.contenders import cpu_s
 from benchmarks.kube_cluster import NAMESPACE, KubeCluster, kube_cluster, pod
 from benchmarks.kube_schedulers import (
@@ -89,6 +90,7 @@ async def _run(*, full: bool) -> None:
                     await measure_rate(kind, cluster, folder, starts, measured)
             for kind in kinds[:3]:
                 await measure_starts(kind, cluster, folder, measured)
+            await measure_bare_starts(cluster, measured)
             await cluster.remove(NODES)
             await cluster.add_nodes(SHORT_FIT * GANG * SHORT_GPUS // GANG, GANG)
             for kind in kinds[:3]:
@@ -156,6 +158,22 @@ async def measure_starts(
             await asyncio.sleep(0.2)
             if number:  # the first one may wait for the start of the scheduler
                 measured[START_MS, kind.name].append(1_000 * (times.bound[-1] - began))
+    await cluster.remove(PODS)
+
+
+async def measure_bare_starts(cluster: KubeCluster, measured: Measurements) -> None:
+    """Gangs that are bound by bind calls alone, from the first call to the last bind."""
+    async with cluster.watching() as times:
+        for number in range(STARTS + 1):
+            gang = PodGang(f"s{number}", GANG)
+            created = await BARE_BINDS.create(cluster, [gang], mixed=False)
+            began = time.perf_counter()
+            binds = ((f"{gang.name}-{n}", f"node-{number}") for n in range(GANG))
+            await bare_binds.bind(cluster.client, NAMESPACE, binds)
+            await times.until((number + 1) * created)
+            await asyncio.sleep(0.2)
+            if number:
+                measured[START_MS, BARE_BINDS.name].append(1_000 * (times.bound[-1] - began))
     await cluster.remove(PODS)
 
 
