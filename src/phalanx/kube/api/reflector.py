@@ -9,7 +9,8 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -19,7 +20,7 @@ from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableErr
 from phalanx.kube.api.resources import Resource
 from phalanx.kube.api.retries import Retries
 from phalanx.kube.connection.errors import ConnectionConfigError
-from phalanx.kube.objects.metadata import ApiObject
+from phalanx.kube.objects.metadata import ApiObject, ObjectMeta
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -60,12 +61,22 @@ class _EventKind(StrEnum):
     ERROR = "ERROR"
 
 
-class _WatchEvent(msgspec.Struct, frozen=True):
+Item = TypeVar("Item")
+
+
+class _WatchEvent(msgspec.Struct, Generic[Item], frozen=True):
     type: _EventKind
-    object: msgspec.Raw
+    object: Item
 
 
-_event_decoder = msgspec.json.Decoder(_WatchEvent)
+_raw_decoder = msgspec.json.Decoder(_WatchEvent[msgspec.Raw])
+
+
+@cache
+def _event_decoder(kind: type[Any]) -> msgspec.json.Decoder[_WatchEvent[Any]]:
+    return msgspec.json.Decoder(_WatchEvent[kind])  # type: ignore[valid-type]
+
+
 _status_decoder = msgspec.json.Decoder(ApiStatus)
 _metadata_decoder = msgspec.json.Decoder(ApiObject)
 
@@ -89,6 +100,7 @@ class Reflector(Generic[T]):
         self.watches = 0
         self._client = client
         self._resource = resource
+        self._decoder = _event_decoder(resource.type)
         self._on_changes = on_changes
         self._selection = selection
         self._keeps = keeps
@@ -244,22 +256,10 @@ class Reflector(Generic[T]):
                 self._on_changes(changes)
 
     def _apply(self, line: bytes, changes: list[Change[T]]) -> None:
-        try:
-            event = _event_decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise ApiUnreachableError(f"the watch sent what is no event: {error}") from error
-        if event.type is _EventKind.ERROR:
-            raise ApiStatusError(_status_decoder.decode(event.object))
-        reason = ""
-        after: T | None = None
-        if event.type in (_EventKind.ADDED, _EventKind.MODIFIED):
-            try:
-                after = self._client.decoder(self._resource.type).decode(event.object)
-            except msgspec.ValidationError as error:
-                reason = str(error)
-        metadata = (after or _metadata_decoder.decode(event.object)).metadata
+        kind, item, metadata, reason = self._read_event(line)
+        after = item if kind in (_EventKind.ADDED, _EventKind.MODIFIED) else None
         self._version = metadata.resource_version
-        if event.type is _EventKind.BOOKMARK:
+        if kind is _EventKind.BOOKMARK:
             return
         key = metadata.key
         self.unreadable.pop(key, None)
@@ -275,6 +275,30 @@ class Reflector(Generic[T]):
                 before = None
         if before is not None or after is not None:
             changes.append(Change(before, after))
+
+    def _read_event(self, line: bytes) -> tuple[_EventKind, T | None, ObjectMeta, str]:
+        """The kind of an event, its object with the metadata, and why the object cannot be read."""
+        try:
+            event = self._decoder.decode(line)
+        except msgspec.ValidationError:
+            pass  # not an object of this kind: read in two steps
+        except msgspec.DecodeError as error:
+            raise ApiUnreachableError(f"the watch sent what is no event: {error}") from error
+        else:
+            if event.type is not _EventKind.ERROR:
+                return event.type, event.object, event.object.metadata, ""
+        try:
+            raw = _raw_decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise ApiUnreachableError(f"the watch sent what is no event: {error}") from error
+        if raw.type is _EventKind.ERROR:
+            raise ApiStatusError(_status_decoder.decode(raw.object))
+        reason = ""
+        try:
+            self._client.decoder(self._resource.type).decode(raw.object)
+        except msgspec.ValidationError as error:
+            reason = str(error) if raw.type is not _EventKind.BOOKMARK else ""
+        return raw.type, None, _metadata_decoder.decode(raw.object).metadata, reason
 
     def _log_fault(self, error: Exception) -> None:
         is_forbidden = isinstance(error, ApiStatusError) and error.code == 403

@@ -1,7 +1,7 @@
 """A gang as the scheduler sees it: its pods, what they and the PodGroup declare, and the places
 that it holds. Every pod has a number that it keeps, by which the planner knows it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -70,6 +70,8 @@ class KubeGang:
         self.created_at: Micros = 0
         #: By number, in the order of their creation.
         self.members: dict[int, GangMember] = {}
+        #: The members of each state, once they have been asked for.
+        self._in_state: dict[MemberState, list[GangMember]] | None = None
         self._numbers: dict[str, int] = {}
         self._next = 0
         #: Number of a pending pod → node that is held for it; since when the first one was; and
@@ -92,12 +94,14 @@ class KubeGang:
 
     def set_members(self, members: Iterable[GangMember]) -> None:
         self.members = {member.number: member for member in sorted(members, key=_age)}
+        self._in_state = None
 
     def put_alike(self, pod: KubePod) -> None:
         """Take over a new version of a pod that is the same for every plan."""
         member = self.members.get(self._numbers[pod.metadata.uid])
         if member is not None:
             self.members[member.number] = member._replace(pod=pod)
+            self._in_state = None
 
     def uids(self) -> dict[str, int]:
         """The pods and their numbers."""
@@ -108,18 +112,25 @@ class KubeGang:
         number = self._numbers.pop(uid, None)
         if number is not None:
             self.members.pop(number, None)
+            self._in_state = None
             self.held.pop(number, None)
 
-    def of(self, *states: MemberState) -> list[GangMember]:
+    def of(self, *states: MemberState) -> Sequence[GangMember]:
         """The members in these states, in the order of their creation."""
-        return [member for member in self.members.values() if member.state in states]
+        if len(states) > 1:
+            return [member for member in self.members.values() if member.state in states]
+        if self._in_state is None:
+            self._in_state = {}
+            for member in self.members.values():
+                self._in_state.setdefault(member.state, []).append(member)
+        return self._in_state.get(states[0], ())
 
     @property
-    def pending(self) -> list[GangMember]:
+    def pending(self) -> Sequence[GangMember]:
         return self.of(MemberState.PENDING)
 
     @property
-    def bound(self) -> list[GangMember]:
+    def bound(self) -> Sequence[GangMember]:
         return self.of(MemberState.BOUND)
 
     def release(self, at: Micros) -> None:

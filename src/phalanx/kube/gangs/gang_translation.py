@@ -174,7 +174,9 @@ def half_bound(gang: KubeGang) -> list[KubePod]:
     return [pod for pods in rounds.values() for pod in pods]
 
 
-def _counted(match: Match, bound: list[GangMember], done: list[GangMember]) -> list[GangMember]:
+def _counted(
+    match: Match, bound: Sequence[GangMember], done: Sequence[GangMember]
+) -> Sequence[GangMember]:
     """The members that count towards the minimum besides the pending ones."""
     counted: list[GangMember] = []
     if match in (Match.WAITING_AND_RUNNING, Match.WAITING_RUNNING_SUCCEED):

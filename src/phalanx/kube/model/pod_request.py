@@ -56,6 +56,19 @@ def pod_request(pod: KubePod) -> tuple[tuple[str, int], ...]:
     return _request(msgspec.msgpack.encode(given))
 
 
+def has_same_request(pod: KubePod, later: KubePod) -> bool:
+    """Whether two versions of a pod with the same spec have the same request."""
+    before, after = pod.status, later.status
+    is_same = (
+        before.container_statuses == after.container_statuses
+        and before.init_container_statuses == after.init_container_statuses
+        and before.resources == after.resources
+        and before.allocated_resources == after.allocated_resources
+        and _is_resize_infeasible(pod) == _is_resize_infeasible(later)
+    )
+    return is_same or pod_request(pod) == pod_request(later)
+
+
 @lru_cache(maxsize=1 << 12)
 def _request(encoded: bytes) -> tuple[tuple[str, int], ...]:
     """The request, computed once for all pods that are equal in it."""

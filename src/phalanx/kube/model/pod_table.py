@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from phalanx.kube.model.node_row import PodOnNode
-from phalanx.kube.model.pod_request import pod_request
+from phalanx.kube.model.pod_request import has_same_request, pod_request
 from phalanx.kube.objects.metadata import ObjectCondition
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.rules.node_predicate import pod_nodes, pod_preference
@@ -104,13 +104,21 @@ class PodTable:
         pod = self.pods[uid]
         annotations = {**pod.metadata.annotations, ROUND: str(bind_round)}
         self.release((uid,))
-        self._assumed[uid] = replace(
+        assumed = replace(
             pod,
             metadata=replace(pod.metadata, annotations=annotations),
             spec=replace(pod.spec, node_name=node),
             status=replace(pod.status, conditions=(condition,)),
         )
-        self.put(pod)
+        self._assumed[uid] = self.pods[uid] = assumed
+        # Neither the pod's rules nor what it requests depend on its node.
+        self._index.put_alike(assumed)
+        request = self._requests.pop(uid, None)
+        if request is not None:
+            self._requests[uid] = self._intern(
+                TaskRequest(request.resources, traits=request.traits)
+            )
+        self._enter(uid)
 
     def withdraw(self, uid: str) -> None:
         """Count a pod as pending again, because its bind was refused."""
@@ -228,8 +236,11 @@ class PodTable:
                     preference=pod_preference(pod, has_avoided_taints=self._has_avoided_taints),
                     traits=traits,
                 )
-            request = self._requests[uid] = self._interned.setdefault(request, request)
+            request = self._requests[uid] = self._intern(request)
         return request
+
+    def _intern(self, request: TaskRequest) -> TaskRequest:
+        return self._interned.setdefault(request, request)
 
     def settle(self, positions: Mapping[str, int]) -> None:
         """Bring the placed pods up to date. `positions` are those of the node table."""
@@ -276,7 +287,7 @@ def is_alike(pod: KubePod, later: KubePod) -> bool:
         and pod.is_finished == later.is_finished
         and pod.status.nominated_node_name == later.status.nominated_node_name
         and (bound_at(pod) is None) == (bound_at(later) is None)
-        and pod_request(pod) == pod_request(later)
+        and has_same_request(pod, later)
     )
 
 
