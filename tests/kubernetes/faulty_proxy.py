@@ -87,7 +87,10 @@ class FaultyProxy:
         connector = aiohttp.TCPConnector(
             ssl=trust, limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED
         )
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+        for_ever = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(
+            connector=connector, auto_decompress=False, timeout=for_ever
+        ) as session:
             self._session = session
             runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
             await runner.setup()
