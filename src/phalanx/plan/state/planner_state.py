@@ -130,12 +130,13 @@ class PlannerState:
 
     def at(self, now: Micros) -> Moment:
         """What a plan for that time reads."""
+        pending = self.pending.at(now)
         return Moment(
             now,
             self.policy,
             self.queues,
-            self._layout_of_queues(),
-            self.pending.at(now),
+            self._layout_with(pending),
+            pending,
             self.running,
             self.table,
             self._present,
@@ -148,10 +149,10 @@ class PlannerState:
             self._capacity_version,
         )
 
-    def _layout_of_queues(self) -> QueueLayout:
+    def _layout_with(self, pending: PendingGangs) -> QueueLayout:
         """The layout of all queues. Made anew only when they have changed."""
-        used = {*self.pending.requested, *self.running.used, *self.running.returning}
-        used |= {gang.queue for gang in self.pending.grouped.values()}
+        used = {*pending.requested, *self.running.used, *self.running.returning}
+        used |= {gang.queue for gang in pending.grouped.values()}
         unlisted = frozenset(used.difference(self.queues))
         key = (unlisted, len(self.table.rows))
         if self._layout is None or self._layout[0] != key:
