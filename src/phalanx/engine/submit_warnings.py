@@ -51,18 +51,28 @@ class SubmitWarnings:
         #: What a job requests → why it never fits, if so.
         self._verdicts: dict[Hashable, Unfit | None] = {}
         self._fits_ever: FitsEver | None = None
+        self._closed: dict[str, str] = {}  #: by worker: why it accepts no tasks, as last judged
         self._cluster: Cluster | None = None
         self._facts = _QueueFacts({}, {})
         self._counted_at = float("-inf")
 
     def observe(self, turn: Turn) -> None:
-        """Judge jobs again when the workers change."""
+        """Judge jobs again when the workers change, or whether they accept tasks."""
+        if self._fits_ever is None:
+            return
+        nodes = turn.cluster.nodes
         changed = {worker for changes in turn.changes for worker in changes.workers}
+        touched = {worker for changes in turn.changes for worker in changes.nodes}
+        changed |= {
+            worker
+            for worker in touched
+            if worker in nodes and nodes[worker].closed != self._closed.get(worker, "")
+        }
+        for worker in changed:
+            self._fits_ever.update(worker, nodes.get(worker))
+            self._closed[worker] = nodes[worker].closed if worker in nodes else ""
         if changed:
             self._verdicts.clear()
-        if self._fits_ever is not None:
-            for worker in changed:
-                self._fits_ever.update(worker, turn.cluster.nodes.get(worker))
 
     def _forget(self) -> None:
         self._verdicts.clear()
@@ -91,6 +101,7 @@ class SubmitWarnings:
             self._forget()
         if self._fits_ever is None:
             self._fits_ever = FitsEver(cluster.nodes)
+            self._closed = {name: node.closed for name, node in cluster.nodes.items()}
         gang = self._fits_ever.gang(spec)
         key = (gang.roles, gang.need, gang.pack, gang.gate)
         if key not in self._verdicts:

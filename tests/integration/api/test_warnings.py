@@ -7,6 +7,8 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from phalanx.api.services import Info
+from phalanx.core.events import Inventoried, WorkerRegistered
+from phalanx.core.model import Protocol
 from phalanx.core.settings import CoreSettings
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
@@ -50,6 +52,18 @@ async def test_a_job_that_does_not_fit_is_accepted_with_a_warning(warned: Runnin
     assert made.status == 201
     assert types(made.body) == ["WillNotStart"]
     assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
+
+
+async def test_a_worker_that_is_ready_again_is_no_longer_a_reason_for_a_warning(
+    server: Running,
+) -> None:
+    await server.engine.apply(
+        WorkerRegistered("w-1", "1", Protocol.SYNC, "w-1.example:1", resources={"gpu": 4000})
+    )
+    made = await server.call("POST", "/jobs", gang(4))
+    assert "w-1 is not ready" in made.body["warnings"][0]["message"]
+    await server.engine.apply(Inventoried("w-1", "1", ()))
+    assert (await server.call("POST", "/jobs", gang(4))).body["warnings"] == []
 
 
 async def test_a_gate_beyond_the_cluster_is_a_warning(warned: Running) -> None:
