@@ -91,6 +91,15 @@ def test_policies_with_a_mistake_are_refused_and_nothing_changes(fleet: Fleet) -
     said = at.type("policy", "apply", "bad.cedar", "good.cedar")
     assert "bad.cedar: policy no-large-jobs" in said.err
     assert "attribute `gpu` on entity type `Job` not found" in said.err
+    Path("tests.yaml").write_text(
+        "tests: [{name: ada, principal: {name: ada, namespaces: [ml]}, expect: deny,"
+        " policy: strict, manage_secret: ml/hub}]"
+    )
+    said = at.type("policy", "test", "tests.yaml")
+    assert said.status == 1
+    assert said.out.splitlines()[-1] == (
+        "ada: expected deny by policy strict, the answer is allow: permitted by everything"
+    )
     Path("empty.cedar").write_text("// nothing yet")
     assert "every request would be refused" in at.type("policy", "apply", "empty.cedar").err
     assert [each["id"] for each in at.type("policy", "list", "--json").json["policies"]] == [

@@ -120,6 +120,8 @@ def test_a_file_is_set_as_it_is_and_standard_input_is_one_value(
 def test_secrets_are_listed_and_removed_by_key(fleet: Fleet) -> None:
     at = fleet.terminal
     at.type("secret", "set", "hub", "user=ada", "password=x1y2z3", "--namespace", "ml")
+    said = at.type("secret", "set", "hub", "user name=ada")
+    assert (said.status, 'the key is "user name"; use letters' in said.err) == (2, True)
     listed = at.type("secret", "list").out
     assert listed.splitlines()[1].split()[:4] == ["ml", "hub", "password,", "user"]
     assert "x1y2z3" not in listed + at.type("secret", "list", "--json").out

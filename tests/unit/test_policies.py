@@ -178,13 +178,13 @@ async def test_decisions_are_kept_until_the_policies_change(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("permit (principal", "is not Cedar"),
+        ("permit (principal", "f.cedar: is not Cedar"),
         ("permit (principal, action, resource);", 'write @id("name") before it'),
         ('@id("a") permit (principal, action, resource);' * 2, "has the @id a of a policy before"),
         (
             """@id("a") permit (principal, action == Action::"SubmitJob", resource)
             when { resource.gpu > 1 };""",
-            "attribute `gpu` on entity type `Job` not found",
+            "f.cedar: policy a: attribute `gpu` on entity type `Job` not found",
         ),
     ],
 )

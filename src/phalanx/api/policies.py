@@ -148,7 +148,7 @@ def _parse(files: Mapping[str, str]) -> ParsedPolicies:
     try:
         trust, rest = split_trust(files)
         parsed = parse(rest) if rest else ParsedPolicies(None, None, ())
-        of_trust = tuple(PolicySummary(each.name, "trust", "TrustPolicy") for each in trust)
+        of_trust = tuple(PolicySummary(each.name, "trust", each.file) for each in trust)
         return parsed._replace(summaries=(*parsed.summaries, *of_trust))
     except CedarMissing as error:
         raise Conflict(str(error)) from None
@@ -167,6 +167,7 @@ def _result(outcome: PolicyTestOutcome) -> PolicyTestResult:
         outcome.answer,
         outcome.decision.policies,
         outcome.decision.why,
+        outcome.test.policy or "",
     )
 
 

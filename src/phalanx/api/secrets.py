@@ -13,8 +13,8 @@ from phalanx.api.auth import USERS, is_private, principal_of
 from phalanx.api.services import services_of
 from phalanx.core.spec import names
 from phalanx.core.spec.fields import REQUIRED, Field, FieldPath, as_key, refusal
+from phalanx.core.spec.secret_value import secret_value
 from phalanx.identity.principal import Forbidden, check_namespace
-from phalanx.secrets.providers import VALUE_LIMIT_BYTES
 from phalanx.secrets.stored_secrets import ListedSecret, StoredSecrets
 from phalanx.wire.secrets import SecretView
 from phalanx.wire.times import iso_time
@@ -25,24 +25,13 @@ Keys = Annotated[
 ]
 
 
-def _value(value: object) -> str:
-    """A value of a secret. No message contains the value."""
-    if not isinstance(value, str):
-        raise refusal("is not a string; write the value in quotes")
-    if "\0" in value:
-        raise refusal("contains a zero byte; encode the value, for example in Base64")
-    if len(value.encode(errors="surrogatepass")) > VALUE_LIMIT_BYTES:
-        raise refusal(f"is longer than {VALUE_LIMIT_BYTES} bytes")
-    return value
-
-
 def _data(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
         raise refusal("is missing; write keys with their values, like {token: …}")
     path, data = FieldPath(), {}
     for key, each in value.items():
         with path.at(as_key(key)):
-            data[names.secret_key(key)] = _value(each)
+            data[names.secret_key(key)] = secret_value(each)
     path.raise_problems()
     return data
 

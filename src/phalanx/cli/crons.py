@@ -9,6 +9,7 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.output import Json, Narrow, note, print_fields, print_json, print_table
+from phalanx.cli.settings import refuse
 from phalanx.cli.visible_text import say
 from phalanx.core.spec.durations import short_duration
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show, pause, resume, run or delete a cron.", no_args_is_help=True)
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace.")
+]
+OfNamespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of the cron."),
 ]
 Cron = Annotated[
     str,
@@ -61,9 +66,11 @@ def crons(client: "Client", *, namespace: Namespace = None, as_json: Json = Fals
 
 @app.command("show", cls=HelpCommand)
 @with_client
-def show(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+def show(
+    client: "Client", *, reference: Cron, namespace: OfNamespace = None, as_json: Json = False
+) -> None:
     """Show a cron, its unfinished runs and its latest finished runs."""
-    cron = client.cron(reference)
+    cron = client.cron(_full(reference, namespace))
     if as_json:
         print_json(cron)
         return
@@ -95,23 +102,29 @@ def show(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
 
 @app.command("pause", cls=HelpCommand)
 @with_client
-def pause(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+def pause(
+    client: "Client", *, reference: Cron, namespace: OfNamespace = None, as_json: Json = False
+) -> None:
     """Start no more runs until the cron is resumed. Unfinished runs continue."""
-    _print_changed(client.pause_cron(reference), "paused", as_json=as_json)
+    _print_changed(client.pause_cron(_full(reference, namespace)), "paused", as_json=as_json)
 
 
 @app.command("resume", cls=HelpCommand)
 @with_client
-def resume(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+def resume(
+    client: "Client", *, reference: Cron, namespace: OfNamespace = None, as_json: Json = False
+) -> None:
     """Resume a paused cron. Runs that were due during the pause are skipped."""
-    _print_changed(client.resume_cron(reference), "resumed", as_json=as_json)
+    _print_changed(client.resume_cron(_full(reference, namespace)), "resumed", as_json=as_json)
 
 
 @app.command("run-now", cls=HelpCommand)
 @with_client
-def run_now(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+def run_now(
+    client: "Client", *, reference: Cron, namespace: OfNamespace = None, as_json: Json = False
+) -> None:
     """Start a run now, and print its job id. The schedule does not change."""
-    cron = client.run_cron(reference)
+    cron = client.run_cron(_full(reference, namespace))
     if as_json:
         print_json(cron)
     elif cron.replacing_at is None and cron.last is not None and cron.last.job is not None:
@@ -122,10 +135,19 @@ def run_now(client: "Client", *, reference: Cron, as_json: Json = False) -> None
 
 @app.command("delete", cls=HelpCommand)
 @with_client
-def delete(client: "Client", *, reference: Cron) -> None:
+def delete(client: "Client", *, reference: Cron, namespace: OfNamespace = None) -> None:
     """Delete a cron. Unfinished runs continue."""
-    client.delete_cron(reference)
-    say(f"cron {reference} deleted")
+    client.delete_cron(_full(reference, namespace))
+    say(f"cron {_full(reference, namespace)} deleted")
+
+
+def _full(reference: str, namespace: str | None) -> str:
+    """The name of a cron, with the namespace if it is given as an option."""
+    if namespace is None:
+        return reference
+    if "/" in reference:
+        refuse(f"{reference} has a namespace; leave out --namespace")
+    return f"{namespace}/{reference}"
 
 
 def _print_changed(cron: "CronView", state: str, *, as_json: bool) -> None:

@@ -15,16 +15,20 @@ from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.policies import PoliciesView
+    from phalanx.wire.policies import PoliciesView, PolicyTestResult
 
 app = typer.Typer(help="List, apply, check and test policies.", no_args_is_help=True)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of Cedar policies.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE", help="Files of policies: Cedar, or trust policies in YAML."),
+]
 NoPolicies = Annotated[
     bool, typer.Option("--none", help="Remove all policies: only the built-in rules hold.")
 ]
 OptionalFiles = Annotated[
-    list[Path] | None, typer.Argument(metavar="FILE", help="Files of Cedar policies.")
+    list[Path] | None,
+    typer.Argument(metavar="FILE", help="Files of policies: Cedar, or trust policies in YAML."),
 ]
 TestFile = Annotated[
     Path, typer.Argument(metavar="TESTS", help="File with requests and expected answers, in YAML.")
@@ -114,14 +118,16 @@ def run_tests(
             [
                 "pass" if each.passed else "FAIL",
                 each.name,
-                each.expected,
                 each.answer,
-                each.why or ", ".join(each.policies) or "-",
+                ", ".join(each.policies) or "no policy",
             ]
             for each in reply.results
         ]
-        headings = ["RESULT", "TEST", "EXPECTED", "ANSWER", "DECIDED BY"]
+        headings = ["RESULT", "TEST", "ANSWER", "DECIDED BY"]
         print_trimmed(table_of(headings, rows, Narrow(cut=("TEST", "DECIDED BY"))))
+        for each in reply.results:
+            if not each.passed:
+                say(_failure(each))
     if reply.failed:
         raise typer.Exit(Status.UNSUCCESSFUL)
 
@@ -139,6 +145,14 @@ def init(*, file: NewFile) -> None:
     except OSError as error:
         refuse(f"{file}: cannot be written: {error.strerror}")
     say(f"wrote {file}; apply it with `phalanx policy apply {file}`")
+
+
+def _failure(result: "PolicyTestResult") -> str:
+    """Why a test has failed, in a sentence."""
+    by = f" by policy {result.policy}" if result.policy else ""
+    decided = result.why or f"permitted by {', '.join(result.policies)}"
+    expected = f"expected {result.expected}{by}"
+    return f"{result.name}: {expected}, the answer is {result.answer}: {decided}"
 
 
 def _read(files: list[Path]) -> dict[str, str]:

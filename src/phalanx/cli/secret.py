@@ -9,12 +9,16 @@ import typer
 from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
-from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, note, print_json, print_trimmed, table_of
 from phalanx.cli.settings import refuse
 from phalanx.cli.visible_text import say
+from phalanx.core.errors import Invalid
+from phalanx.core.spec.names import dns_label, secret_key
+from phalanx.core.spec.secret_value import secret_value
 
 if TYPE_CHECKING:
     from phalanx.client import Client
+    from phalanx.core.spec.fields import Reader
 
 app = typer.Typer(help="Set, list and remove secrets.", no_args_is_help=True)
 
@@ -54,7 +58,7 @@ def set_secret(
 
     phalanx secret set training-data bucket=s3://models secret-key=-
     """
-    secret = client.set_secret(name, _values(pairs), namespace=namespace)
+    secret = client.set_secret(_name(name), _values(pairs), namespace=_name(namespace))
     if as_json:
         print_json(secret)
     else:
@@ -68,6 +72,9 @@ def list_secrets(client: "Client", *, as_json: Json = False) -> None:
     secrets = client.secrets()
     if as_json:
         print_json(secrets)
+        return
+    if not secrets:
+        note("no secrets; set one with `phalanx secret set NAME KEY=VALUE`")
         return
     rows = [
         [
@@ -89,7 +96,7 @@ def remove_secret(
     client: "Client", *, name: Name, keys: Keys = None, namespace: Namespace = "default"
 ) -> None:
     """Remove a secret, or keys of it. Tasks that run already keep the values."""
-    client.remove_secret(name, keys or (), namespace=namespace)
+    client.remove_secret(_name(name), keys or (), namespace=_name(namespace))
     what = f"keys {', '.join(keys)} of secret" if keys else "secret"
     say(f"removed {what} {namespace}/{name}")
 
@@ -103,12 +110,25 @@ def new_key(*, file: File) -> None:
     """
     from phalanx.secrets.encryption import add_key  # noqa: PLC0415
 
+    done = f"added a key to {file}" if file.exists() else f"created {file} with a new key"
     try:
         add_key(file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a key file"
         refuse(f"{file}: cannot be written: {reason}")
-    say(f"added a key to {file}; start the servers with --secret-key-file {file}")
+    say(f"{done}; start the servers with --secret-key-file {file}")
+
+
+def _name(name: str) -> str:
+    """The name of a secret or a namespace, as the server accepts it."""
+    return _read(dns_label, name, "the name")
+
+
+def _read(read: "Reader[str]", value: str, what: str) -> str:
+    try:
+        return read(value)
+    except Invalid as error:
+        refuse(f"{what} {error}")
 
 
 def _values(pairs: list[str]) -> dict[str, str]:
@@ -121,7 +141,8 @@ def _values(pairs: list[str]) -> dict[str, str]:
             refuse(f"{key or '='}: has no value; write KEY=VALUE, KEY=@FILE or KEY=-")
         if key in values:
             refuse(f"{key}: is given twice")
-        values[key] = _value(key, value)
+        _read(secret_key, key, "the key")
+        values[key] = _read(secret_value, _value(key, value), f"the value of {key}")
     return values
 
 

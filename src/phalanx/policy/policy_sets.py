@@ -67,13 +67,15 @@ def parse(files: Mapping[str, str]) -> ParsedPolicies:
         try:
             document = json.loads(cedarpy.policies_to_json_str(text))
         except ValueError as error:
-            problems.append(Problem(file, f"is not Cedar: {error}"))
+            problems.append(Problem(f"{file}:", f"is not Cedar: {error}"))
             continue
         if document.get("templates"):
-            problems.append(Problem(file, "has a template with slots; write policies without"))
+            problems.append(
+                Problem(f"{file}:", "has a template with slots; write policies without")
+            )
         for number, policy in enumerate(document["staticPolicies"].values(), 1):
             name = policy.get("annotations", {}).get("id")
-            where = f"{file}: policy {number}"
+            where = f"{file}: policy {number}:"
             if not name:
                 problems.append(Problem(where, 'has no name; write @id("name") before it'))
             elif name in named:
@@ -106,5 +108,5 @@ def _schema_problems(
             number = error.policy_id.removeprefix("policy")
             name = ids[int(number)] if number.isdecimal() and int(number) < len(ids) else ""
             message = error.error.removeprefix(f"for policy `{error.policy_id}`, ")
-            problems.append(Problem(f"{file}: policy {name}", message))
+            problems.append(Problem(f"{file}: policy {name}:", message))
     return problems

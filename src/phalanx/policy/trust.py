@@ -38,6 +38,7 @@ class PolicyDenied(Forbidden):
 
 
 class TrustPolicy(NamedTuple):
+    file: str  #: that it came from
     name: str
     namespaces: tuple[str, ...]  #: patterns; empty means all
     registries: tuple[str, ...]  #: patterns; empty means all
@@ -102,7 +103,7 @@ def read_trust(file: str, written: str) -> list[TrustPolicy]:
     try:
         documents = [each for each in yaml.safe_load_all(written) if each is not None]
     except yaml.YAMLError as error:
-        raise Invalid([Problem(file, f"is not YAML: {error}")]) from None
+        raise Invalid([Problem(f"{file}:", f"is not YAML: {error}")]) from None
     path = FieldPath()
     policies: list[TrustPolicy] = []
     for document in documents:
@@ -110,7 +111,7 @@ def read_trust(file: str, written: str) -> list[TrustPolicy]:
             what = "a mapping, like {kind: TrustPolicy, name: ml-images}"
             fields: dict[str, Any] = read_table(mapping(document, what), what, _FIELDS)
             del fields["kind"]
-            policies.append(TrustPolicy(**fields))
+            policies.append(TrustPolicy(file, **fields))
     path.raise_problems()
     return policies
 

@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from phalanx.core.errors import Invalid
 from phalanx.core.spec.secret_references import SecretKey
+from phalanx.core.spec.secret_value import VALUE_LIMIT_BYTES, secret_value
 from phalanx.engine.gang_inputs import InputMissing, InputUnavailable
 from phalanx.secrets.stored_secrets import StoredSecrets
 
 #: How long files may take: longer than a file system should, shorter than a reservation lasts.
 _TIMEOUT_S = 10.0
-VALUE_LIMIT_BYTES = 32 * 1024
 _WORD = re.compile(r"[a-z0-9]+(?:[-_.]?[a-z0-9]+)*", re.IGNORECASE)
 
 
@@ -39,7 +40,7 @@ class SecretsInFiles:
         path = self._folder / namespace / wanted.name / wanted.key
         try:
             with path.open("rb") as file:
-                data = file.read(VALUE_LIMIT_BYTES + 1)
+                data = file.read(VALUE_LIMIT_BYTES + 2)  # a newline more than is accepted
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
@@ -49,15 +50,11 @@ class SecretsInFiles:
         try:
             text = data.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise InputUnavailable(
-                f"secret {namespace}/{wanted}: {path} is not UTF-8 text"
-            ) from None
-        if len(data) > VALUE_LIMIT_BYTES or "\0" in text:
-            raise InputUnavailable(
-                f"secret {namespace}/{wanted}: {path} is longer than {VALUE_LIMIT_BYTES} bytes, or"
-                " contains a zero byte"
-            )
-        return text
+            raise InputMissing(f"secret {namespace}/{wanted}: {path} is not UTF-8 text") from None
+        try:
+            return secret_value(text)
+        except Invalid as error:
+            raise InputMissing(f"secret {namespace}/{wanted}: {path} {error}") from None
 
 
 class SecretsInEnvironment:

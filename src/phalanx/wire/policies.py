@@ -28,6 +28,7 @@ class PolicyTestResult(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str  #: `allow` or `deny`
     policies: tuple[str, ...] = ()  #: that decided
     why: str = ""  #: of a refusal
+    policy: str = ""  #: the one that is expected to decide
 
 
 class PolicyTestReply(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ NOT_DECIDED = {
     "DELETE /tokens/{}": _ALWAYS,
     "POST /policies/check": _NOTHING,
     "POST /policies/test": _NOTHING,
+    "POST /queues/{}/plan": _NOTHING,
     "POST /session": _SESSION,
     "DELETE /session": _SESSION,
 }
@@ -122,3 +123,11 @@ async def test_a_secret_is_changed_only_by_those_whom_a_policy_permits(
     assert (reply.status, reply.body["error"]["message"]) == (403, message)
     reply = await server.call(change, "/secrets/default/other", body)
     assert reply.status in (404, 409), "no key for secrets, or no secret: past the policies"
+
+
+async def test_the_list_names_the_file_of_each_policy(server: Running) -> None:
+    files = {"base.cedar": STARTER, "trust.yaml": "kind: TrustPolicy\nname: ml-images"}
+    assert (await server.call("PUT", "/policies", {"files": files})).status == 200
+    listed = (await server.call("GET", "/policies")).body["policies"]
+    assert listed[-1] == {"id": "ml-images", "effect": "trust", "file": "trust.yaml"}
+    assert {each["file"] for each in listed} == set(files)
