@@ -98,3 +98,23 @@ async def test_a_job_is_checked_while_it_is_written_planned_and_submitted(
     await page.get_by_role("button", name="Submit again").click()
     await expect(text).to_have_value(re.compile(r"name: written\n"))
     await expect(page.get_by_text("the job would start now")).to_be_visible()
+
+
+async def test_draining_a_worker_names_the_gangs_that_it_evicts(fleet: Fleet, page: Page) -> None:
+    job = gang(fleet, "spread", 4, 1)
+    fleet.runs(job)
+    await open_page(page, fleet.url, "cluster?view=table", "Cluster")
+    row = page.get_by_role("row").filter(has_text="w-2")
+    await row.get_by_role("button", name="Drain").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text(
+        "It evicts 1 gang with all of their tasks (default/spread)"
+    )
+    await dialog.get_by_role("button", name="Drain").click()
+    await expect(row.get_by_role("button", name="Uncordon")).to_be_visible()
+    await row.get_by_role("button", name="Uncordon").click()
+    await dialog.get_by_role("button", name="Uncordon").click()
+    await expect(row.get_by_role("button", name="Cordon")).to_be_visible()
+    fleet.runs(job)
+    fleet.end(job)
+    fleet.ends(job)

@@ -9,6 +9,7 @@ import { amount, bytes, clock, decimal, percent, plural, since, whole } from "..
 import { pendingTable } from "../pending-table.js";
 import { queueSummary } from "../queue-bars.js";
 import { href } from "../router.js";
+import { workerActions } from "../worker-actions.js";
 
 const NO_GROUP = "-";
 const LEGEND = 10;
@@ -224,6 +225,7 @@ export function cluster(context) {
       { title: "jobs", cell: (worker) => jobLinks(worker) },
       { title: "", cell: (worker) => h("span.muted", worker.lost_at ? `lost at ${clock(worker.lost_at)}` : noteOf(worker)) },
     ];
+    if (context.session.role === "admin") columns.push({ title: "", class: "tight", cell: (worker) => workerActions(worker, jobsOn(worker), context.refresh) });
     const rows = groups().flatMap(([, workers]) => workers);
     return [
       table(columns, rows.slice(0, tableRows), { keyOf: (worker) => worker.id, caption: "Workers" }),
@@ -231,6 +233,12 @@ export function cluster(context) {
         ? h("button", { type: "button", onclick: () => { tableRows += TABLE_ROWS; context.update(); } }, `Show ${Math.min(TABLE_ROWS, rows.length - tableRows)} more of ${rows.length}`)
         : null,
     ];
+  }
+
+  // With the GPUs of the whole gang, which is stopped together.
+  function jobsOn(worker) {
+    const gpus = new Map(largest);
+    return [...new Set(worker.tasks.map((task) => task.job))].map((position) => ({ ...map.jobs[position], gpus: gpus.get(position) || 0 }));
   }
 
   function jobLinks(worker) {
