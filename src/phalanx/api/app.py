@@ -34,6 +34,7 @@ from phalanx.api import (
     stream,
     submit,
     tokens,
+    whoami,
     worker_actions,
     workers,
 )
@@ -70,6 +71,7 @@ _TOPICS = (
     tokens,
     session,
     servers,
+    whoami,
     health,
     dashboard_files,
 )

@@ -4,12 +4,14 @@ from functools import cache
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
+import msgspec
 from litestar import Request
-from litestar.params import QueryParameter
+from litestar.params import HeaderParameter, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import request_body
 from phalanx.api.auth import principal_of
+from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.core.errors import Invalid
 from phalanx.core.time_units import SECOND
@@ -21,6 +23,20 @@ IgnoreImage = Annotated[
 ]
 IgnoreUnsupported = Annotated[
     bool, QueryParameter(description="Drop unsupported fields, with a warning for each.")
+]
+#: The header with fields of jobs that replace those of the file.
+OVERRIDE_HEADER = "Phalanx-Override"
+Override = Annotated[
+    str | None,
+    HeaderParameter(
+        name=OVERRIDE_HEADER,
+        required=False,
+        description="Fields of jobs and roles that replace those of the file, as a JSON object.",
+    ),
+]
+DefaultNamespace = Annotated[
+    str | None,
+    QueryParameter(required=False, description="The namespace of jobs that name none."),
 ]
 
 
@@ -36,8 +52,13 @@ def read_options(
     ignore_image: bool = False,
     ignore_unsupported: bool = False,
     whole_gangs: bool = False,
+    override: str | None = None,
+    namespace: str | None = None,
 ) -> ReadOptions:
+    """Raises Invalid if the overrides are not a JSON object."""
     return ReadOptions(
+        overrides={} if override is None else _overrides(override),
+        namespace=namespace,
         priority_classes=services.info.priority_classes,
         lost_after=round(services.engine.settings.lost_after_s * SECOND),
         timezones=_timezones(),
@@ -50,6 +71,13 @@ def read_options(
     )
 
 
+def _overrides(header: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(header, type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise wrong(OVERRIDE_HEADER, 'is not a JSON object, like {"priority": 5}') from None
+
+
 async def read(
     request: Request[Any, Any, Any], settings: ReadOptions, what: str = "a job"
 ) -> Bundle:
@@ -57,7 +85,7 @@ async def read(
     access to one only. Raises Invalid with every problem."""
     data = await request_body.manifest(request, what)
     services, caller = services_of(request), principal_of(request)
-    settings = replace(settings, namespace=caller.only_namespace)
+    settings = replace(settings, namespace=settings.namespace or caller.only_namespace)
     return await services.reader.file(data, settings, caller.name)
 
 
@@ -67,5 +95,5 @@ async def read_batch(
     """Of each document in the body: its job, or why it is refused. Raises Invalid."""
     data = await request_body.manifest(request, "a list of jobs")
     services, caller = services_of(request), principal_of(request)
-    settings = replace(settings, namespace=caller.only_namespace)
+    settings = replace(settings, namespace=settings.namespace or caller.only_namespace)
     return await services.reader.batch(data, settings, caller.name)

@@ -21,7 +21,13 @@ from phalanx.api.forecast_views import (
     victim_views,
 )
 from phalanx.api.lookup import find
-from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
+from phalanx.api.manifests import (
+    DefaultNamespace,
+    IgnoreImage,
+    IgnoreUnsupported,
+    Override,
+    read_options,
+)
 from phalanx.api.services import Services, services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
@@ -72,6 +78,8 @@ async def plan_only(
     request: Request[Any, Any, Any],
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
+    override: Override = None,
+    namespace: DefaultNamespace = None,
 ) -> PlanView:
     """Nothing is stored. Of a cron: when its next run is due, and what the run would do if the
     cluster stayed as it is now."""
@@ -81,6 +89,8 @@ async def plan_only(
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
         whole_gangs=True,
+        override=override,
+        namespace=namespace,
     )
     found = await manifests.read(request, settings)
     if len(found.jobs) != 1 or found.queues:

@@ -16,7 +16,13 @@ from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.idempotency import IdempotencyKey, request_key
-from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
+from phalanx.api.manifests import (
+    DefaultNamespace,
+    IgnoreImage,
+    IgnoreUnsupported,
+    Override,
+    read_options,
+)
 from phalanx.api.plain_views import plain_submitted_view
 from phalanx.api.services import services_of
 from phalanx.api.views import submitted_view, warning_views
@@ -85,6 +91,8 @@ async def submit(
     key: IdempotencyKey = None,
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
+    override: Override = None,
+    namespace: DefaultNamespace = None,
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     """A job with a schedule creates or replaces a cron.
 
@@ -92,7 +100,11 @@ async def submit(
     """
     services, principal = services_of(request), principal_of(request)
     settings = read_options(
-        services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
+        services,
+        ignore_image=ignore_image,
+        ignore_unsupported=ignore_unsupported,
+        override=override,
+        namespace=namespace,
     )
     file = await manifests.read(request, settings)
     submissions = []
@@ -153,10 +165,14 @@ async def _submit_together(
     status_code=200,
     summary="Submit many jobs, each accepted or refused on its own",
 )
-async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
+async def submit_batch(
+    request: Request[Any, Any, Any],
+    key: IdempotencyKey = None,
+    namespace: DefaultNamespace = None,
+) -> BatchReply:
     """A list of jobs, or several YAML documents."""
     services, principal = services_of(request), principal_of(request)
-    files = await manifests.read_batch(request, read_options(services))
+    files = await manifests.read_batch(request, read_options(services, namespace=namespace))
     checked = request_key(request, key)
     items: list[_Read | ErrorInfo] = []
     submissions = []

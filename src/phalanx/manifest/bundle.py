@@ -10,9 +10,11 @@ from phalanx.core.errors import Invalid
 from phalanx.core.model import GangMembers, Queue
 from phalanx.core.spec.fields import refusal
 from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.native_form import native
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import documents, queue
 from phalanx.manifest.alibaba_ack import NAMES
+from phalanx.manifest.overrides import with_overrides
 from phalanx.manifest.pod_gangs import IncompleteGang
 from phalanx.manifest.problems import ManifestWarning, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
@@ -75,13 +77,15 @@ class _File:
         """Add a document in the native form. The only document of a file needs no number."""
         options = self._options
         try:
-            if is_short_form(document):
+            if is_short_form(document) and not options.overrides:
                 self._add(short_form(document), location)
                 return
+            if is_short_form(document):
+                document = native(short_form(document))
             if options.ignore_image:
                 document = without_images(document)
             spec = job_spec(
-                document,
+                with_overrides(document, options.overrides),
                 priority_classes=options.priority_classes,
                 lost_after=options.lost_after,
                 timezones=options.timezones,

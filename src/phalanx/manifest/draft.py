@@ -13,6 +13,7 @@ from phalanx.core.model import GangMembers
 from phalanx.core.spec.fields import joined
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
+from phalanx.manifest.overrides import with_overrides
 from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
 
@@ -127,7 +128,7 @@ class JobDraft:
                 self._origins[f"{prefix}{dot}{path}"] = location
         try:
             spec = job_spec(
-                {**self.fields, "roles": roles or _PLACEHOLDER},
+                with_overrides({**self.fields, "roles": roles or _PLACEHOLDER}, options.overrides),
                 priority_classes=options.priority_classes,
                 lost_after=options.lost_after,
                 timezones=options.timezones,

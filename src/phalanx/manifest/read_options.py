@@ -1,5 +1,7 @@
 """How manifests are read: what the server knows, and what the user chose to ignore."""
 
+from typing import Any
+
 import msgspec
 
 from phalanx.core.time_units import MINUTE, SECOND, Micros
@@ -8,6 +10,7 @@ from phalanx.core.time_units import MINUTE, SECOND, Micros
 class ReadOptions(msgspec.Struct, frozen=True):
     """Options for reading files and objects of any dialect."""
 
+    overrides: dict[str, Any] = {}  #: fields of jobs, which replace those of the file
     namespace: str | None = None  #: of documents that name none; None means `default`
     priority_classes: dict[str, int] = {}
     lost_after: Micros = 30 * SECOND  #: how long a silent worker is waited for
