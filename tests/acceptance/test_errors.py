@@ -47,7 +47,7 @@ def test_the_option_overrides_the_variable_and_the_variable_overrides_the_file(
     assert said.status == 2
     assert (
         said.err == f"phalanx: {file}: sever is not a setting;"
-        " the settings are server, token and fingerprint\n"
+        " the settings are server, token, fingerprint, namespace\n"
     )
 
 

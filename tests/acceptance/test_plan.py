@@ -133,7 +133,11 @@ def test_a_command_is_planned_with_the_options_of_submit(own_server: Server) -> 
     assert terminal.type("jobs", "--json").json == before
     wrong = terminal.type("plan", "--gpu", "many", "--", "true")
     assert (wrong.status, wrong.err.split()[:2]) == (2, ["phalanx:", "--gpu"])
-    assert "--gang cannot be combined with a file" in ALONE.type("plan", "--gang=2", "-f", "a").err
+    file = terminal.type(
+        "plan", "-f", "-", "--gpu", "3", "--json", stdin="roles: {w: {command: x}}"
+    )
+    assert file.json["reason"]["type"] == "NeverFits"
+    assert "--gang is for jobs" in ALONE.type("plan", "--gang=2", "scenario.yaml").err
 
 
 def test_the_plan_of_a_cron_says_when_its_next_run_is_due(

@@ -69,13 +69,21 @@ def test_a_submission_without_a_file_or_a_command_is_refused_with_a_cure(
 ) -> None:
     said = terminal.type("submit", "--gang", "4")
     assert said.status == 2
-    assert "pass a file with -f, or a command after --" in said.err
+    assert "pass a file with -f, a script, or a command after --" in said.err
 
 
-def test_an_option_beside_a_file_is_refused(terminal: Terminal) -> None:
-    said = terminal.type("submit", "-f", "-", "--time-limit", "1h", stdin="{}")
-    assert said.status == 2
-    assert "set time_limit in the file" in said.err
+def test_options_beside_a_file_replace_its_fields(terminal: Terminal) -> None:
+    text = "priority: 1\nroles: {w: {command: x, replicas: 4, resources: {gpu: 1}}}\n"
+    options = ("--gang", "2", "--cpu", "1", "--time-limit", "1h", "--priority", "7")
+    said = terminal.type("submit", "-f", "-", *options, "--json", stdin=text)
+    job = terminal.type("job", said.json["id"], "--json").json
+    assert (job["size"], job["priority"], job["spec"]["time_limit"]) == (2, 7, "1h")
+    assert job["spec"]["roles"]["w"]["resources"] == {"gpu": 1, "cpu": 1}
+    two = "roles: {a: {command: x}, b: {command: y}}"
+    said = terminal.type("submit", "-f", "-", "--gang", "2", stdin=two)
+    assert (said.status, said.out) == (2, "")
+    cannot = "standard input: gang cannot be overridden: the job has the roles a, b; edit the file"
+    assert said.err == f"phalanx: {cannot}\n"
 
 
 def test_the_same_key_returns_the_same_job(terminal: Terminal) -> None:

@@ -7,11 +7,13 @@ import re
 import shlex
 import signal
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx import Client
 from tests.acceptance.terminal import (
     PATIENCE_S,
     SCRIPT,
@@ -86,7 +88,9 @@ def test_the_blocks_of_the_python_reference_run_in_order(tmp_path: Path) -> None
     try:
         with Server(tmp_path) as server, Worker(server.url, "w-1", gpu=4) as worker:
             for block in blocks(REFERENCE, "python"):
-                if "client.wait(" in block:
+                if "asyncio.run(" in block:
+                    threading.Thread(target=run_later, args=(worker, names["client"])).start()
+                elif "client.wait(" in block:
                     run_whole(worker, names["job"].id)
                 code = compile(block.replace("http://127.0.0.1:8080", server.url), "page", "exec")
                 with contextlib.redirect_stdout(printed):
@@ -95,11 +99,20 @@ def test_the_blocks_of_the_python_reference_run_in_order(tmp_path: Path) -> None
     finally:
         signal.signal(signal.SIGTERM, before)  # the page asks whether it should stop
     told = printed.getvalue()
-    assert "1 1 " in told
+    assert "3 1 roles.worker.command" in told
     assert "done 4\n" in told
     assert "'roles.worker.replicas'" in told
     assert "not_found there is no job j-nosuch" in told
     assert "0 1 0 0\n" in told
+
+
+def run_later(worker: Worker, client: Client) -> None:
+    """Run whatever comes until the job `later` is done."""
+    name = ""
+    while name != "later":
+        claim = worker.claim()
+        worker.end(claim)
+        name = client.get(claim["gang_id"]).name
 
 
 def run_whole(worker: Worker, job: str) -> None:

@@ -279,3 +279,14 @@ def test_dependencies_of_each_kind_are_judged_when_they_had_ended_before() -> No
 def test_a_missing_dependency_is_named_with_its_field() -> None:
     refusal = Driver().refuse(Submitted("j-1", spec(afternotok=["j-9"])), Invalid)
     assert refusal == "afternotok[0] is j-9, which does not exist"
+
+
+def test_a_job_that_is_a_dependency_of_two_kinds_has_to_meet_both() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one], afterany=[one]))
+    three = driver.submit(spec(after=[one], afternotok=[one]))
+    finish(driver, one)
+    assert (driver.states(two), driver.phase(three)) == ([PENDING], Phase.CANCELLED)
+    driver.apply(CancelRequested(two))
+    assert not driver.cluster.followers

@@ -46,7 +46,7 @@ def _timezones() -> frozenset[str] | None:
     return frozenset(available_timezones()) or None
 
 
-def read_options(
+def read_options(  # noqa: PLR0913
     services: Services,
     *,
     ignore_image: bool = False,

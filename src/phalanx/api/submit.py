@@ -86,7 +86,7 @@ class _Read(NamedTuple):
     opt={"allowed": USERS, "action": "submit", "decided_by": "SubmitJob"},
     summary="Submit a job or a file of jobs",
 )
-async def submit(
+async def submit(  # noqa: PLR0913, PLR0917
     request: Request[Any, Any, Any],
     key: IdempotencyKey = None,
     ignore_image: IgnoreImage = False,

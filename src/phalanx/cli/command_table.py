@@ -96,6 +96,10 @@ def _load(name: str, topic: str, place: str) -> Any:
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name, rich_help_panel=topic, cls=HelpGroup)
     else:
-        parent.command(name, rich_help_panel=topic, cls=HelpCommand)(found)
+        # A script or a command is followed by its own options.
+        settings = {"allow_interspersed_args": False} if name == "submit" else None
+        parent.command(name, rich_help_panel=topic, cls=HelpCommand, context_settings=settings)(
+            found
+        )
     group: Any = typer.main.get_command(parent)
     return group.commands[name]

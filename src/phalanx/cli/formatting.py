@@ -145,5 +145,7 @@ def runtime(task: TaskView, until: datetime) -> str:
 
 
 def shell_command(command: str | Sequence[str]) -> str:
-    """The command quoted for a shell."""
-    return command if isinstance(command, str) else shlex.join(command)
+    """The command quoted for a shell, without the text of a script."""
+    if isinstance(command, str):
+        return command
+    return " ".join("(script)" if "\n" in word else shlex.quote(word) for word in command)

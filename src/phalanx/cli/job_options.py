@@ -1,11 +1,10 @@
 """The options of `submit` and `plan` that describe the job of a command."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +12,6 @@ from phalanx.cli import completion
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import one_of, whole_number
 from phalanx.core.spec.job import CheckpointPolicy, PartialCompletion
-
-if TYPE_CHECKING:
-    from phalanx.client import Client
 
 _GANG, _JOB = "Gang", "Job"
 _RESOURCES = ("gpu", "cpu", "memory")
@@ -138,8 +134,27 @@ Retries = Annotated[
 ]
 
 
+def _after(flag: str, help_text: str) -> Any:
+    return Annotated[
+        list[str] | None,
+        typer.Option(
+            flag,
+            metavar="JOB",
+            help=help_text,
+            rich_help_panel=_JOB,
+            autocompletion=completion.jobs,
+        ),
+    ]
+
+
+After = _after("--after", "Start when this job, an id or a name, is done; repeat for more.")
+AfterAny = _after("--afterany", "Start when this job has ended, in whatever phase.")
+AfterNotOk = _after(
+    "--afternotok", "Start when this job has failed, was cancelled or timed out; else be cancelled."
+)
+
 #: The options by the name of the field that they set.
-_OPTIONS: dict[str, Any] = {
+JOB_OPTIONS: dict[str, Any] = {
     "gang": Gang,
     "gpu": Gpu,
     "cpu": Cpu,
@@ -154,6 +169,9 @@ _OPTIONS: dict[str, Any] = {
     "checkpoint": Checkpoint,
     "on_partial_completion": OnPartialCompletion,
     "max_retries": Retries,
+    "after": After,
+    "afterany": AfterAny,
+    "afternotok": AfterNotOk,
 }
 
 
@@ -161,10 +179,8 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, whose parameter `given` gets the values by field."""
 
     def run(first: Any, **values: Any) -> None:
-        fields = {field: values.pop(field) for field in _OPTIONS}
-        fields["env"] = _variables(fields["env"])
-        given = {field: value for field, value in fields.items() if value is not None}
-        command(first, given=given, **values)
+        fields = {field: values.pop(field) for field in JOB_OPTIONS}
+        command(first, given=given_fields(fields), **values)
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -173,7 +189,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
             continue
         parameters += (
             inspect.Parameter(field, parameter.kind, default=None, annotation=option)
-            for field, option in _OPTIONS.items()
+            for field, option in JOB_OPTIONS.items()
         )
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__
@@ -181,13 +197,10 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def refuse_mixture(command: list[str] | None, given: dict[str, Any]) -> None:
-    """Options never override a file: the job would not be the one that was reviewed."""
-    if command:
-        end(Status.USAGE, "both a file and a command were given; give one of them")
-    for field in given:
-        flag = "--" + field.replace("_", "-")
-        end(Status.USAGE, f"{flag} cannot be combined with a file; set {field} in the file")
+def given_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the options that were given."""
+    fields = values | {"env": _variables(values.get("env"))}
+    return {field: value for field, value in fields.items() if value is not None and value != []}
 
 
 def refuse_file_options(*, ignore_image: bool, ignore_unsupported: bool) -> None:
@@ -220,23 +233,17 @@ def problems_named_by_option() -> Iterator[None]:
 def _with_option(problem: str) -> str:
     """A problem of the job, which begins with a path, with the option that was given instead."""
     path, _, message = problem.partition(" ")
-    name = path.removeprefix("roles.worker.").removeprefix("resources.").partition(".")[0]
+    name = path.removeprefix("roles.worker.").removeprefix("resources.")
+    name = re.split(r"[.\[]", name, maxsplit=1)[0]
     name = {"replicas": "gang"}.get(name, name)
-    return f"--{name.replace('_', '-')} {message}" if name in _OPTIONS else problem
+    return f"--{name.replace('_', '-')} {message}" if name in JOB_OPTIONS else problem
 
 
-def job_of_command(client: "Client", command: list[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The job that runs this command, with the fields that were given as options."""
-    from phalanx.client.submission import one_role  # noqa: PLC0415
-
-    resources: dict[str, Any] = {name: given.pop(name) for name in _RESOURCES if name in given}
+def overrides(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a job that were given as options, in the form of `Client.submit`."""
+    fields = dict(given)
+    resources = {name: fields.pop(name) for name in _RESOURCES if name in fields}
     memory = str(resources.get("memory", ""))
     if memory.isdecimal() and int(memory) < 2**20:
         end(Status.USAGE, f"--memory {memory} is {memory} bytes; write a unit, like {memory}Gi")
-    if all(_is_local(server) for server in client.servers):
-        given.setdefault("workdir", str(Path.cwd()))
-    return one_role(command, resources=resources, **given)
-
-
-def _is_local(server: str) -> bool:
-    return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
+    return fields | ({"resources": resources} if resources else {})

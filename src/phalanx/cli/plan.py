@@ -9,10 +9,9 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.help_pages import words_after_dashes
 from phalanx.cli.job_options import (
-    job_of_command,
+    overrides,
     problems_named_by_option,
     refuse_file_options,
-    refuse_mixture,
     with_job_options,
 )
 from phalanx.cli.output import Json, print_json, warn
@@ -80,17 +79,18 @@ def plan(  # noqa: PLR0913
         )
     if file is None:
         refuse_file_options(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
-    if not command:
-        refuse_mixture(None, given)
+    if scenarios and given:
+        end(Status.USAGE, f"--{next(iter(given)).replace('_', '-')} is for jobs, not for scenarios")
     if scenarios:
         _plan_scenarios(scenarios, check=check, as_json=as_json)
         return
     with connected(address) as client:
         if file is None:
             with problems_named_by_option():
-                view = client.plan(job_of_command(client, command, given))
+                view = client.plan({"command": command, **overrides(given)})
         else:
-            view = _plan_job(client, file, ignore_image, ignore_unsupported)
+            ignored = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
+            view = _plan_job(client, file, overrides(given), **ignored)
     if as_json:
         print_json(view)
     else:
@@ -106,16 +106,14 @@ def _plan_scenarios(files: list[str], *, check: bool, as_json: bool) -> None:
         print_scenarios(files, as_json=as_json)
 
 
-def _plan_job(
-    client: "Client", file: str, ignore_image: bool, ignore_unsupported: bool
-) -> "PlanView":
+def _plan_job(client: "Client", file: str, changed: dict[str, Any], **ignored: bool) -> "PlanView":
     """The server's plan for the job. Ends the command if the file is refused."""
     from phalanx.cli.errors import problems_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     text = contents(file)
     try:
-        return client.plan(text, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
+        return client.plan(text, overrides=changed, **ignored)
     except InvalidError as error:
         end(Status.USAGE, *(about(file, problem) for problem in problems_of(error.info)))
 

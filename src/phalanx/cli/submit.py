@@ -10,11 +10,11 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.follow import follow_output, print_end, status_of, wait_for, wait_for_start
+from phalanx.cli.help_pages import words_after_dashes
 from phalanx.cli.job_options import (
-    job_of_command,
+    overrides,
     problems_named_by_option,
     refuse_file_options,
-    refuse_mixture,
     with_job_options,
 )
 from phalanx.cli.output import Json, note, print_json, warn
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from phalanx.wire.crons import CronView
     from phalanx.wire.jobs import BatchItem, JobDetail, JobView, SubmitReply
 
-Command = Annotated[
+Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="COMMAND", help="Command that each task runs, after --.", show_default=False
+        metavar="SCRIPT",
+        help="Script with #PHALANX lines, and its arguments; or, after --, the command that each"
+        " task runs.",
+        show_default=False,
     ),
 ]
 File = Annotated[
@@ -80,8 +83,9 @@ Follow = Annotated[
 @with_job_options
 def submit(  # noqa: PLR0913
     client: "Client",
+    context: typer.Context,
     *,
-    command: Command = None,
+    words: Words = None,
     file: File = None,
     given: dict[str, Any],
     key: Key = None,
@@ -91,19 +95,25 @@ def submit(  # noqa: PLR0913
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
-    """Submit a job from a file or a command, and print its id.
+    """Submit a job from a command, a script or a file, and print its id.
+
+    Options beside a script or a file replace what is in it. The options of a script are in lines
+    like `#PHALANX --gang 4 --gpu 1` at its top; words after its name are its arguments.
 
     phalanx submit --gang 4 --gpu 1 -- python train.py
+    phalanx submit train.sh
+    phalanx submit -f job.yaml --priority 10 --after prepare
     """
+    if file is not None and words:
+        end(Status.USAGE, "both a file and a command were given; give one of them")
     if file is not None:
-        refuse_mixture(command, given)
         ignored = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
-        items = _submit_file(client, file, key, **ignored)
-    elif command:
+        items = _submit_file(client, file, key, overrides(given), **ignored)
+    elif words:
         refuse_file_options(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
-        items = (_submit_command(client, command, given, key),)
+        items = (_submit_one(client, _job_of_words(words, context, given), key),)
     else:
-        end(Status.USAGE, "nothing to submit; pass a file with -f, or a command after --")
+        end(Status.USAGE, "nothing to submit; pass a file with -f, a script, or a command after --")
     _report(client, items, is_awaited=wait or follow, follow=follow, as_json=as_json)
 
 
@@ -136,29 +146,36 @@ def _end_with_jobs(
     raise typer.Exit(max(map(status_of, ended), default=Status.OK))
 
 
-def _submit_command(
-    client: "Client", command: list[str], given: dict[str, Any], key: str | None
-) -> "BatchItem":
+def _job_of_words(
+    words: list[str], context: typer.Context, given: dict[str, Any]
+) -> dict[str, Any]:
+    """The job of a command after `--`, or of a script and its arguments."""
+    if words == words_after_dashes(context):
+        return {"command": words, **overrides(given)}
+    from phalanx.cli.batch_script import read_script  # noqa: PLC0415
+
+    script = read_script(words[0], words[1:], context)
+    env = script.fields.get("env", {}) | given.get("env", {})
+    fields = script.fields | given | ({"env": env} if env else {})
+    return {"command": script.command, **overrides(fields)}
+
+
+def _submit_one(client: "Client", job: dict[str, Any], key: str | None) -> "BatchItem":
     from phalanx.wire.jobs import BatchItem  # noqa: PLC0415
 
     with problems_named_by_option():
-        return BatchItem(job=client.submit(job_of_command(client, command, given), key=key))
+        return BatchItem(job=client.submit(job, key=key))
 
 
 def _submit_file(
-    client: "Client", file: str, key: str | None, *, ignore_image: bool, ignore_unsupported: bool
+    client: "Client", file: str, key: str | None, changed: dict[str, Any], **ignored: bool
 ) -> "tuple[BatchItem, ...]":
     """Submit every job of a file, or none. Ends the command if one is refused."""
     from phalanx.cli.errors import problems_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
-        reply = client.submit_file(
-            contents(file),
-            key=key,
-            ignore_image=ignore_image,
-            ignore_unsupported=ignore_unsupported,
-        )
+        reply = client.submit_file(contents(file), key=key, overrides=changed, **ignored)
     except InvalidError as error:
         end(Status.USAGE, *(about(file, problem) for problem in problems_of(error.info)))
     for warning in reply.warnings:

@@ -1,4 +1,4 @@
-"""The Python SDK: `Client`, and the errors that it raises."""
+"""The Python SDK: `Client`, `AsyncClient`, and the errors that they raise."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,11 @@ from phalanx.client.errors import (
 )
 
 if TYPE_CHECKING:
+    from phalanx.client.async_client import AsyncClient as AsyncClient
     from phalanx.client.client import Client as Client
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ConflictError",
     "DeniedError",
@@ -39,4 +41,8 @@ def __getattr__(name: str) -> Any:
         from phalanx.client.client import Client  # noqa: PLC0415
 
         return Client
+    if name == "AsyncClient":
+        from phalanx.client.async_client import AsyncClient  # noqa: PLC0415
+
+        return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

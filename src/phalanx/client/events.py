@@ -1,12 +1,13 @@
 """Events: those of one job page by page or until it ends, and the stream of all events."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import httpx
 import msgspec
 
-from phalanx.client.transport import ApiRequest, Transport, lines_of
+from phalanx.client.transport import ApiRequest, Transport
 from phalanx.core.records import JobEnded, job_of
 from phalanx.wire.events import Event, Resync, UnknownEvent, event_from
 from phalanx.wire.times import now_micros
@@ -32,65 +33,72 @@ class _ServerSentEvent(NamedTuple):
     data: str
 
 
-def past_events(transport: Transport, path: str, after: int = 0) -> Iterator[Event]:
+async def past_events(
+    transport: Transport, path: str, after: int = 0
+) -> AsyncGenerator[Event, None]:
     """The events of a job so far, fetched page by page."""
     cursor: int | None = after
     while cursor is not None:
         params = {"after": cursor, "limit": _PAGE}
-        page = _decode_page(transport.send(ApiRequest("GET", path, params)).content)
-        yield from map(event_from, page.events)
+        reply = await transport.send(ApiRequest("GET", path, params))
+        page = _decode_page(reply.content)
+        for event in page.events:
+            yield event_from(event)
         cursor = page.next
 
 
-def followed_events(transport: Transport, path: str, job: str) -> Iterator[Event]:
+async def followed_events(transport: Transport, path: str, job: str) -> AsyncGenerator[Event, None]:
     """The events of a job from its submission to its end, as they happen."""
     last, has_ended = 0, False
     while not has_ended:
-        for event in past_events(transport, path, after=last):
+        async for event in past_events(transport, path, after=last):
             last, has_ended = event.seq, has_ended or isinstance(event, JobEnded)
             yield event
         if has_ended:
             return
-        for event in stream(transport, since=last):
-            if isinstance(event, Resync):
-                break  # fetch the missed events page by page
-            if _job_of(event) != job:
-                continue
-            last, has_ended = event.seq, isinstance(event, JobEnded)
-            yield event
-            if has_ended:
-                return
+        async with aclosing(stream(transport, since=last)) as live:
+            async for event in live:
+                if isinstance(event, Resync):
+                    break  # fetch the missed events page by page
+                if _job_of(event) != job:
+                    continue
+                last, has_ended = event.seq, isinstance(event, JobEnded)
+                yield event
+                if has_ended:
+                    return
 
 
 def _job_of(event: Event) -> str | None:
     return event.fields.get("job") if isinstance(event, UnknownEvent) else job_of(event)
 
 
-def stream(transport: Transport, since: int | None = None) -> Iterator[Event]:
+async def stream(transport: Transport, since: int | None = None) -> AsyncGenerator[Event, None]:
     """All events, without end. A broken connection is opened again after the last event seen."""
     while True:
-        response = transport.send(ApiRequest("GET", "/events", {"since": since}, streamed=True))
+        request = ApiRequest("GET", "/events", {"since": since}, streamed=True)
         try:
-            for sent in _server_sent_events(response):
-                since = sent.seq
-                if sent.kind == _RESYNC:
-                    yield Resync(seq=sent.seq, at=now_micros())
-                else:
-                    yield event_from(_decode_event(sent.data))
+            async with aclosing(_server_sent_events(transport, request)) as sent_events:
+                async for sent in sent_events:
+                    since = sent.seq
+                    if sent.kind == _RESYNC:
+                        yield Resync(seq=sent.seq, at=now_micros())
+                    else:
+                        yield event_from(_decode_event(sent.data))
         except httpx.TransportError:
             pass  # the next leader continues from `since`
-        finally:
-            response.close()
 
 
-def _server_sent_events(response: httpx.Response) -> Iterator[_ServerSentEvent]:
+async def _server_sent_events(
+    transport: Transport, request: ApiRequest
+) -> AsyncGenerator[_ServerSentEvent, None]:
     fields: dict[str, str] = {}
-    for line in lines_of(response):
-        if line:
-            name, _, value = line.partition(":")
-            fields[name] = value.removeprefix(" ")
-        elif "data" in fields:
-            yield _ServerSentEvent(fields.get("event", ""), int(fields["id"]), fields["data"])
-            fields = {}
-        else:
-            fields = {}
+    async with aclosing(transport.lines(request)) as lines:
+        async for line in lines:
+            if line:
+                name, _, value = line.partition(":")
+                fields[name] = value.removeprefix(" ")
+            elif "data" in fields:
+                yield _ServerSentEvent(fields.get("event", ""), int(fields["id"]), fields["data"])
+                fields = {}
+            else:
+                fields = {}

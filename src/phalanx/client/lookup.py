@@ -1,36 +1,42 @@
 """Finding a job by its id, the beginning of its id, or its name."""
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import AsyncIterator, Callable
 
 from phalanx.client.errors import InvalidError, NotFoundError
 from phalanx.core.model import ENDED
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import JobView
 
-#: `Client.jobs`: the jobs that match, newest first.
-ListJobs = Callable[..., Iterator[JobView]]
+#: `AsyncClient.jobs`: the jobs that match, newest first.
+ListJobs = Callable[..., AsyncIterator[JobView]]
+#: A job: its id, the beginning of its id, its name, namespace/name, or what `submit` returned.
+JobReference = str | JobView
 
 _ID = re.compile(r"j-[0-9a-z]{8}")
 _MAX_LISTED = 5
 
 
-def find(reference: str, list_jobs: ListJobs) -> str:
+async def find(reference: JobReference, list_jobs: ListJobs) -> str:
     """The id of the one job that the reference means.
 
     A name that was reused means the unfinished job, otherwise the newest. Raises NotFoundError, and
     InvalidError with the candidates if several jobs match.
     """
+    if isinstance(reference, JobView):
+        return reference.id
     if _ID.fullmatch(reference):
         return reference
     namespace, slash, name = reference.rpartition("/")
     matches: list[JobView] = []
     if not slash and reference.startswith("j-"):
         most = _MAX_LISTED + 1  # a short prefix can match very many jobs
-        matches = list(islice(list_jobs(id_prefix=reference, page=most), most))
+        async for job in list_jobs(id_prefix=reference, page=most):
+            matches.append(job)
+            if len(matches) == most:
+                break
     if not matches:
-        matches = _one_per_namespace(list_jobs(namespace=namespace or None, name=name))
+        matches = await _one_per_namespace(list_jobs(namespace=namespace or None, name=name))
     if not matches:
         raise NotFoundError(404, ErrorInfo("not_found", f"there is no job {reference[:80]}"))
     if len(matches) > 1:
@@ -43,10 +49,10 @@ def find(reference: str, list_jobs: ListJobs) -> str:
     return matches[0].id
 
 
-def _one_per_namespace(jobs: Iterator[JobView]) -> list[JobView]:
+async def _one_per_namespace(jobs: AsyncIterator[JobView]) -> list[JobView]:
     """The unfinished job of each namespace, or its newest one."""
     chosen: dict[str, JobView] = {}
-    for job in jobs:
+    async for job in jobs:
         first = chosen.setdefault(job.namespace, job)
         if first.phase in ENDED and job.phase not in ENDED:
             chosen[job.namespace] = job

@@ -1,7 +1,8 @@
 """The servers, the token and the pin of a client: from arguments, the environment, or a file.
 
 The file is `phalanx/client.toml` in the user's configuration directory. It has `server`, one URL or
-a list, `token`, and `fingerprint`, that of the servers' certificate authority.
+a list, `token`, `fingerprint`, that of the servers' certificate authority, and `namespace`, that of
+jobs that name none.
 """
 
 import os
@@ -20,6 +21,8 @@ SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
 TOKEN_FILE_VARIABLE = "PHALANX_TOKEN_FILE"  # noqa: S105
 FINGERPRINT_VARIABLE = "PHALANX_FINGERPRINT"
+NAMESPACE_VARIABLE = "PHALANX_NAMESPACE"
+_SETTINGS = ("server", "token", "fingerprint", "namespace")
 #: A server without its scheme.
 _HOST = re.compile(r"\s*(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):[0-9]+/?\s*")
 _TOKEN = re.compile(r"[!-~]+")
@@ -30,16 +33,18 @@ class ClientSettings(NamedTuple):
     token: str | None
     is_default: bool  #: no servers were configured
     fingerprint: str | None = None  #: of the certificate authority that is trusted, and no other
+    namespace: str | None = None  #: of jobs, crons and secrets that name none
     folder: Path = Path()  #: the file's, with the pinned certificates
 
 
-def load(
+def load(  # noqa: PLR0913
     servers: str | Iterable[str] | None = None,
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
     *,
     token_file: str | Path | None = None,
     fingerprint: str | None = None,
+    namespace: str | None = None,
 ) -> ClientSettings:
     """The settings in force. Raises ValueError with the problem and its source."""
     environ = os.environ if environ is None else environ
@@ -60,6 +65,9 @@ def load(
         token=_token(token, "") or _given_token(token_file, environ) or _token(own, f" in {path}"),
         is_default=not named,
         fingerprint=pin_for(pin, urls) if pin else None,
+        namespace=namespace
+        or environ.get(NAMESPACE_VARIABLE)
+        or (file.get("namespace") if is_of_file else None),
         folder=path.parent,
     )
 
@@ -120,14 +128,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not valid TOML{_position(error)}; correct it") from None
-    for key in document.keys() - {"server", "token", "fingerprint"}:
-        raise ValueError(
-            f"{path}: {key} is not a setting; the settings are server, token and fingerprint"
-        )
+    for key in document.keys() - set(_SETTINGS):
+        raise ValueError(f"{path}: {key} is not a setting; the settings are {', '.join(_SETTINGS)}")
     server = document.get("server", "")
     if not isinstance(server, str | list):
         raise ValueError(f"{path}: server is {server!r}; write it like {DEFAULT_SERVER!r}")  # noqa: TRY004
-    for key in ("token", "fingerprint"):
+    for key in ("token", "fingerprint", "namespace"):
         if not isinstance(document.get(key, ""), str):
             raise ValueError(f"{path}: {key} is not a string; write it in quotes")  # noqa: TRY004
     return document

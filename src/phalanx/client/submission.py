@@ -1,15 +1,22 @@
-"""Request bodies for jobs: a mapping, a `JobSpec`, or the text of a file."""
+"""Request bodies for jobs: fields of `submit`, a mapping, a `JobSpec`, or the text of a file."""
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.native_form import native
-from phalanx.core.spec.schema import ROLE_FIELDS
+from phalanx.core.spec.schema import ROLE_FIELDS, SHORT_FIELDS
+from phalanx.wire.jobs import JobView
 
-#: A document in the native or the short form, a `JobSpec`, or the text of a file.
+#: The fields of `submit`, a document in the native or the short form, a `JobSpec`, or the text of a
+#: file.
 Submittable = Mapping[str, Any] | JobSpec | str | bytes
+
+#: Fields that only the short form has.
+_ONLY_SHORT = SHORT_FIELDS.keys() - {"command", "resources", "priority", "namespace"}
 
 
 class Body(NamedTuple):
@@ -23,7 +30,18 @@ def body_of(job: Submittable | Sequence[Submittable]) -> Body:
         return Body(job.encode(), "application/yaml")
     if isinstance(job, bytes):
         return Body(job, "application/yaml")
-    return Body(json.dumps(_document(job)).encode(), "application/json")
+    return Body(json_text(_document(job)).encode(), "application/json")
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON. A job among its values, as `submit` returned it, becomes its id."""
+    return json.dumps(value, default=_id_of)
+
+
+def _id_of(value: Any) -> str:
+    if isinstance(value, JobView):
+        return value.id
+    raise TypeError(f"{value!r} cannot be sent as JSON")
 
 
 def _document(job: Any) -> Any:
@@ -34,16 +52,31 @@ def _document(job: Any) -> Any:
     return [_document(each) for each in job]
 
 
+def is_local(server: str) -> bool:
+    """Whether a server runs on this machine."""
+    return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def is_of_fields(job: Mapping[str, Any]) -> bool:
+    """Whether a mapping has the fields of `submit`, and not those of the native or short form."""
+    return "command" in job and "roles" not in job and _ONLY_SHORT.isdisjoint(job)
+
+
 def one_role(
     command: str | Sequence[str],
     *,
     gang: int = 1,
     resources: Mapping[str, object] | None = None,
+    is_local: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
     """A job with one role, `worker`, in the native form. `fields` may belong to the job or to the
-    role; a field that is None is left out."""
+    role; a field that is None is left out. The working directory of a job that `is_local`, and has
+    no image, is the current directory.
+    """
     given = {name: value for name, value in fields.items() if value is not None}
+    if is_local and "image" not in given:
+        given.setdefault("workdir", str(Path.cwd()))
     role: dict[str, Any] = {
         "command": command if isinstance(command, str) else list(command),
         "replicas": gang,

@@ -1,7 +1,8 @@
 """Sending requests to the leader: finding it, following redirects, and retrying safely.
 
 A request that changes something carries an idempotency key, the same in every attempt, so that it
-is carried out once however often it is sent.
+is carried out once however often it is sent. How a request goes over the network, and how a pause
+passes, is the matter of an `Http`: one blocks, the other is for asyncio.
 """
 
 import errno
@@ -10,8 +11,9 @@ import re
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -77,11 +79,35 @@ class _TryLaterError(Exception):
         super().__init__(str(refusal))
 
 
+class Http(Protocol):
+    """Requests and pauses, either of which may block."""
+
+    async def send(
+        self, request: httpx.Request, trusted: ssl.SSLContext, *, streamed: bool
+    ) -> httpx.Response:
+        """The response, with its body unless it is streamed. Connections that trust the same
+        authorities are used again."""
+
+    def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """The body of a stream, as it arrives."""
+
+    async def end(self, response: httpx.Response) -> None:
+        """Close a stream."""
+
+    async def pause(self, seconds: float) -> None: ...
+
+    async def blocking(self, function: Callable[[], T]) -> T:
+        """The result of a function that blocks for a moment."""
+
+    async def close(self) -> None: ...
+
+
 class Transport:
     """The servers of one cluster. Remembers which of them answered last."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
+        http: Http,
         urls: tuple[str, ...],
         token: str | None,
         timeout_s: float,
@@ -101,16 +127,19 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_s
         self._pin = pin
-        #: By whether they speak TLS.
-        self._http: dict[bool, httpx.Client] = {}
+        self._http = http
+        #: The authorities that are trusted, by whether a server speaks TLS.
+        self._trusted: dict[bool, ssl.SSLContext] = {}
 
-    def close(self) -> None:
-        for http in self._http.values():
-            http.close()
+    async def close(self) -> None:
+        await self._http.close()
 
-    def call(self, kind: type[T], request: ApiRequest) -> T:
+    async def pause(self, seconds: float) -> None:
+        await self._http.pause(seconds)
+
+    async def call(self, kind: type[T], request: ApiRequest) -> T:
         """The leader's response, decoded. Raises UnreachableError or RefusedError."""
-        response = self.send(request)
+        response = await self.send(request)
         try:
             return msgspec.json.decode(response.content, type=kind)
         except msgspec.DecodeError:
@@ -120,7 +149,7 @@ class Transport:
                 " expected; it is not a Phalanx server, or one of another version"
             ) from None
 
-    def send(self, request: ApiRequest) -> httpx.Response:
+    async def send(self, request: ApiRequest) -> httpx.Response:
         """The leader's response. Raises UnreachableError or RefusedError."""
         request = _with_key(request)
         began, pause, may_be_done = time.monotonic(), _RETRY_PAUSE_S, False
@@ -130,11 +159,11 @@ class Transport:
             stands_by = False
             for url in dict.fromkeys((self._leader, *self.urls)):
                 try:
-                    return self._send_to(url, request)
+                    return await self._send_to(url, request)
                 except _TryLaterError as error:
                     if time.monotonic() + error.after_s > began + self.patience_s:
                         raise error.refusal from None
-                    time.sleep(error.after_s)
+                    await self._http.pause(error.after_s)
                     break
                 except _TryNextServerError as error:
                     problems[url] = str(error)
@@ -152,14 +181,14 @@ class Transport:
                     is_told = True
                 if time.monotonic() + pause > began + patience_s:
                     raise _no_answer(request, problems, may_be_done=may_be_done)
-                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+                await self._http.pause(pause * random.uniform(0.5, 1.0))  # noqa: S311
                 pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
 
-    def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
+    async def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
         """The response of a server, or of the leader that it redirects to."""
         for hop in range(_MAX_REDIRECTS):
             try:
-                response = self._exchange(url, request)
+                response = await self._exchange(url, request)
             except _TryNextServerError as error:
                 error.stands_by = hop > 0  # a standby has redirected to this server
                 raise
@@ -191,37 +220,55 @@ class Transport:
             raise _refusal(response)
         return response
 
-    def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
+    async def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
         read_timeout_s = request.read_timeout_s if request.streamed else self._timeout_s
-        http = self._connected(is_tls=url.startswith("https:") or self._pin is not None)
-        http_request = http.build_request(
+        trusted = await self._context(is_tls=url.startswith("https:") or self._pin is not None)
+        http_request = httpx.Request(
             request.method,
             url + request.path,
             params={name: value for name, value in request.params.items() if value is not None},
             content=request.content,
-            headers=dict(request.headers),
-            timeout=httpx.Timeout(self._timeout_s, read=read_timeout_s),
+            headers={**self._headers, **request.headers},
+            extensions={
+                "timeout": httpx.Timeout(self._timeout_s, read=read_timeout_s).as_dict(),
+            },
         )
         try:
-            response = http.send(http_request, stream=request.streamed)
-            if response.status_code >= 300:
-                response.read()
+            return await self._http.send(http_request, trusted, streamed=request.streamed)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             pinned = self._pin.fingerprint if self._pin else ""
             raise _TryNextServerError(tls_problem(error, pinned) or describe(error)) from None
         except httpx.TransportError as error:
             raise _TryNextServerError(describe(error), may_be_done=True) from None
-        return response
 
-    def _connected(self, *, is_tls: bool) -> httpx.Client:
-        """The HTTP client. A pinned authority is fetched at the first contact."""
-        if is_tls not in self._http:
+    async def lines(self, request: ApiRequest) -> AsyncGenerator[str, None]:
+        """The lines of a stream as they arrive. Only a line feed ends a line: the other line breaks
+        of Unicode belong to the task's output."""
+        response = await self.send(request)
+        rest = b""
+        try:
+            async with aclosing(self._http.chunks(response)) as chunks:
+                async for data in chunks:
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        yield line.decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
+        finally:
+            await self._http.end(response)
+
+    async def _context(self, *, is_tls: bool) -> ssl.SSLContext:
+        """The authorities to trust. A pinned one is fetched at the first contact."""
+        if is_tls not in self._trusted:
             # Without TLS no authorities are loaded, which takes longer than most requests.
-            trusted = self._trusted() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            self._http[is_tls] = httpx.Client(headers=self._headers, verify=trusted)
-        return self._http[is_tls]
+            self._trusted[is_tls] = (
+                await self._http.blocking(self._load_trusted)
+                if is_tls
+                else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            )
+        return self._trusted[is_tls]
 
-    def _trusted(self) -> ssl.SSLContext:
+    def _load_trusted(self) -> ssl.SSLContext:
         try:
             if self._pin is None:
                 return httpx.create_ssl_context()
@@ -270,18 +317,6 @@ def describe(error: httpx.TransportError) -> str:
     if int(number[1]) == errno.ECONNREFUSED:
         return "connection refused"
     return number[2].rstrip(".").lower()
-
-
-def lines_of(response: httpx.Response) -> Iterator[str]:
-    """The lines of a stream as they arrive. Only a line feed ends a line: the other line breaks of
-    Unicode belong to the task's output."""
-    rest = b""
-    for data in response.iter_bytes():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")
 
 
 def _retry_after_s(response: httpx.Response) -> float | None:

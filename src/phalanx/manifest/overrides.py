@@ -42,7 +42,9 @@ def _problems(field: str, roles: Mapping[str, Any]) -> list[Problem]:
         return [Problem(field, "is not a field of a job or a role that can be overridden")]
     if len(roles) > 1 and field not in _OF_ALL_ROLES:
         named = ", ".join(map(str, roles))
-        return [Problem(field, f"cannot be overridden: the job has the roles {named}; edit the file")]
+        return [
+            Problem(field, f"cannot be overridden: the job has the roles {named}; edit the file")
+        ]
     return []
 
 

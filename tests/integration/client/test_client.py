@@ -1,11 +1,14 @@
 """`phalanx.Client` against a real server."""
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from phalanx import Client
+import phalanx
+from phalanx import AsyncClient, Client
 from phalanx.client import ConflictError, InvalidError, NotFoundError
 from phalanx.core.model import Phase
 from phalanx.core.records import JobEnded, JobHeld, JobSubmitted
@@ -199,3 +202,73 @@ def test_the_client_continues_after_a_change_of_leader(tmp_path: Path) -> None:
         assert isinstance(list(story)[-1], JobEnded)
         assert list(output) == ["after"]
         assert client.wait(job, timeout_s=60).phase is Phase.DONE
+
+
+def test_methods_take_an_id_a_name_or_what_submit_returned(client: Client) -> None:
+    job = client.submit(command="x", name="reference")
+    names = ("reference", "default/reference", job.id[:6], job.id, job)
+    assert {client.get(each).id for each in names} == {job.id}
+    later = client.submit(command="y", after=[job], afterany=["reference"])
+    assert [each.id for each in client.get(later).after] == [job.id]
+    assert client.cancel("reference").id == job.id
+
+
+def test_submit_all_takes_the_fields_of_submit(client: Client) -> None:
+    fields = {"command": ["a", "b"], "gang": 2, "resources": {"gpu": 1}, "env": {"A": "1"}}
+    reply = client.submit_all([fields, {"command": "a", "gang_size": 3}])
+    first, short = (item.job for item in reply.results)
+    assert first is not None
+    assert short is not None
+    assert (first.size, short.size) == (2, 3)
+    assert client.get(first).spec["roles"]["worker"]["env"] == {"A": "1"}
+
+
+def test_a_job_of_a_server_on_this_machine_runs_in_the_current_directory(client: Client) -> None:
+    here = client.get(client.submit(command="x")).spec["roles"]["worker"]
+    assert here["workdir"] == str(Path.cwd())
+    there = client.get(client.submit(command="x", workdir="/srv")).spec["roles"]["worker"]
+    assert there["workdir"] == "/srv"
+
+
+def test_a_client_has_the_namespace_that_it_was_given(server: Server) -> None:
+    with Client(server.url, namespace="lab") as client:
+        job = client.submit(command="x")
+        assert job.namespace == "lab"
+        assert client.submit("namespace: other\nroles: {w: {command: x}}").namespace == "other"
+        assert client.default_namespace() == "lab"
+        assert (client.whoami().role, client.whoami().namespaces) == ("admin", None)
+
+
+async def test_the_asynchronous_client_has_the_same_operations(
+    server: Server, client: Client, worker: Worker
+) -> None:
+    async with AsyncClient(server.url) as peer:
+        job = await peer.submit(command="x", resources={"gpu": 1}, name="async")
+        assert [each.id async for each in peer.jobs(name="async")] == [job.id]
+        waiting = asyncio.create_task(peer.wait("async", timeout_s=60))
+        claim = await asyncio.to_thread(worker.claim)
+        worker.write(claim, "one\ntwo\n")
+        worker.end(claim)
+        assert (await waiting).phase is Phase.DONE
+        assert [line async for line in peer.logs(job, follow=True)] == ["one", "two"]
+        kinds = [type(event) async for event in peer.events(job, follow=True)]
+        assert (kinds[0], kinds[-1]) == (JobSubmitted, JobEnded)
+        with pytest.raises(NotFoundError):
+            await peer.get("nosuch")
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    own = {"servers", "close"}
+    assert public(Client) - own == public(AsyncClient) - own
+    assert inspect.signature(Client.get) == inspect.signature(AsyncClient.get)
+    assert Client.get.__doc__ == AsyncClient.get.__doc__
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_package_lists_what_is_public() -> None:
+    assert dir(phalanx) == sorted(phalanx.__all__)
+    assert {"AsyncClient", "Client", "NotFoundError", "Phase", "task"} <= set(dir(phalanx))
+    assert all(getattr(phalanx, name) is not None for name in dir(phalanx))

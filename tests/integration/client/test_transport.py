@@ -20,8 +20,8 @@ from phalanx.client import (
 from tests.integration.client.misbehaving_server import CUT, MisbehavingServer, answer, refusal
 
 JOB = {
-    "id": "j-1",
-    "name": "j-1",
+    "id": "j-7kq2m4xd",
+    "name": "j-7kq2m4xd",
     "namespace": "default",
     "queue": "default",
     "phase": "pending",
@@ -57,7 +57,7 @@ def keys(server: MisbehavingServer) -> set[str]:
 )
 def test_a_submission_is_retried_with_the_same_key(trouble: bytes) -> None:
     with MisbehavingServer(trouble, trouble, OK) as server, Client(server.url) as client:
-        assert client.submit(command="x").id == "j-1"
+        assert client.submit(command="x").id == "j-7kq2m4xd"
         assert len(server.requests) == 3
         assert len(keys(server)) == 1
 
@@ -68,7 +68,7 @@ TOO_FAST = {"error": {"code": "too_many_requests", "message": "slower"}}
 def test_a_limited_request_is_sent_again_after_the_time_that_the_server_names() -> None:
     limited = answer(429, TOO_FAST, Retry_After="0")
     with MisbehavingServer(limited, limited, OK) as server, Client(server.url) as client:
-        assert client.submit(command="x").id == "j-1"
+        assert client.submit(command="x").id == "j-7kq2m4xd"
         assert len(keys(server)) == 1
 
 
@@ -84,10 +84,10 @@ def test_a_limited_request_is_refused_at_once_if_the_pause_is_longer_than_the_pa
 
 
 CHANGES: list[Callable[[Client], object]] = [
-    lambda client: client.retry("j-1"),
-    lambda client: client.requeue("j-1"),
-    lambda client: client.cancel("j-1"),
-    lambda client: client.set_priority("j-1", 7),
+    lambda client: client.retry("j-7kq2m4xd"),
+    lambda client: client.requeue("j-7kq2m4xd"),
+    lambda client: client.cancel("j-7kq2m4xd"),
+    lambda client: client.set_priority("j-7kq2m4xd", 7),
     lambda client: client.remove_worker("w-1"),
     lambda client: client.delete_queue("lab"),
 ]
@@ -113,7 +113,7 @@ def test_an_unknown_outcome_is_reported_as_such_with_the_key(
         Client(server.url, patience_s=0) as client,
         pytest.raises(UnknownOutcomeError, match="it may have been made") as unknown,
     ):
-        client.retry("j-1")
+        client.retry("j-7kq2m4xd")
     assert keys(server) == {unknown.value.key}
 
 
@@ -126,7 +126,7 @@ def test_an_outcome_that_was_unknown_once_stays_so_without_an_answer(
         Client(server.url, patience_s=0.3) as client,
         pytest.raises(UnknownOutcomeError),
     ):
-        client.retry("j-1")
+        client.retry("j-7kq2m4xd")
 
 
 def test_a_change_that_surely_was_not_made_is_reported_as_unreachable() -> None:
@@ -135,7 +135,7 @@ def test_a_change_that_surely_was_not_made_is_reported_as_unreachable() -> None:
         Client(server.url, patience_s=0) as client,
         pytest.raises(UnreachableError) as refused,
     ):
-        client.retry("j-1")
+        client.retry("j-7kq2m4xd")
     assert not isinstance(refused.value, UnknownOutcomeError)
 
 
@@ -194,7 +194,7 @@ def test_a_refusal_raises_the_error_of_its_status_with_every_detail(
         Client(server.url) as client,
         pytest.raises(kind) as refused,
     ):
-        client.get("j-1")
+        client.get("j-7kq2m4xd")
     error = refused.value
     assert (error.status, error.code, str(error), error.request_id) == (status, "c", "m", "r-7")
     assert [(each.path, each.message) for each in error.details] == [("p", "is wrong")]
@@ -206,14 +206,14 @@ def test_an_error_of_a_proxy_is_reported_with_its_status() -> None:
         Client(server.url) as client,
         pytest.raises(RefusedError, match="answered 502"),
     ):
-        client.get("j-1")
+        client.get("j-7kq2m4xd")
 
 
-def test_an_id_is_quoted_in_the_path() -> None:
+def test_a_name_is_quoted_in_the_path() -> None:
     with MisbehavingServer(refusal(404, "not_found")) as server, Client(server.url) as client:
         with pytest.raises(NotFoundError):
-            client.get("../queues?x=1")
-        assert server.requests[0].startswith("GET /jobs/..%2Fqueues%3Fx%3D1 ")
+            client.queue("../jobs?x=1")
+        assert server.requests[0].startswith("GET /queues/..%2Fjobs%3Fx%3D1 ")
 
 
 def text(*lines: str, is_whole: bool) -> bytes:
@@ -228,25 +228,25 @@ def test_following_output_continues_after_a_broken_connection() -> None:
     broken = text("a/0 | one", "b/1 | eins", is_whole=False)
     whole = text("b/1 | eins", "b/1 | zwei", "a/0 | one", is_whole=True)
     with MisbehavingServer(broken, ended, whole, ended) as server, Client(server.url) as client:
-        lines = list(client.logs("j-1", follow=True))
+        lines = list(client.logs("j-7kq2m4xd", follow=True))
     assert lines == ["a/0 | one", "b/1 | eins", "b/1 | zwei"]
 
 
 def test_reading_output_raises_if_the_connection_breaks() -> None:
     with MisbehavingServer(text("one", is_whole=False)) as server, Client(server.url) as client:
-        lines = client.logs("j-1")
+        lines = client.logs("j-7kq2m4xd")
         assert next(lines) == "one"
         with pytest.raises(UnreachableError, match="the connection broke"):
             next(lines)
 
 
 def test_a_standby_that_redirects_to_a_dead_leader_is_waited_for() -> None:
-    moved = answer(307, {}, Location=f"{NOWHERE}/jobs/j-1/hold")
+    moved = answer(307, {}, Location=f"{NOWHERE}/jobs/j-7kq2m4xd/hold")
     waits: list[str] = []
     with (
         MisbehavingServer(moved, moved, OK) as server,
         Client(server.url, patience_s=0) as client,
     ):
         client.await_takeover(60, lambda: waits.append("waits"))
-        assert client.hold("j-1").id == "j-1"
+        assert client.hold("j-7kq2m4xd").id == "j-7kq2m4xd"
     assert (len(server.requests), waits) == (3, ["waits"])

@@ -190,8 +190,8 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """The jobs that it runs after, under whatever condition."""
-        return self.after + self.afterany + self.afternotok
+        """The jobs that it runs after, under whatever condition. Each is listed once."""
+        return tuple(dict.fromkeys(self.after + self.afterany + self.afternotok))
 
     @property
     def size(self) -> int:
