@@ -13,7 +13,7 @@ from phalanx.kube.gangs.gang_terms import TIMED_OUT
 from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.writes.rounds import bound_at
 from tests.integration.server.waiting import PATIENCE_S, eventually
-from tests.kubernetes.pool import POOL, Pool
+from tests.kubernetes.pool import Pool
 from tests.kubernetes.test_preemption import eventually_bound, until
 from tests.kubernetes.test_scheduler import (
     ACK,
@@ -93,18 +93,21 @@ async def test_the_match_policy_decides_who_counts_when_a_member_is_replaced(
 
 
 async def test_gangs_that_hold_what_the_other_needs_do_not_wait_for_ever(pool: Pool) -> None:
-    """Two non-strict gangs hold one GPU each of three, and each needs two more on one node."""
+    """Two non-strict gangs hold one GPU each, on the node that the other one needs as a whole."""
     [large] = await pool.add_nodes(1, {GPU: "2"})
     [small] = await pool.add_nodes(1, {GPU: "1"})
     await pool.bind(await pool.create_pod("x", requests={GPU: "1"}, schedulerName="other"), large)
     async with scheduler(pool):
         # Creation times have whole seconds: of two gangs of one second, the names decide.
-        for name, selector in (("first", {HOST: small}), ("second", {POOL: pool.namespace})):
+        for name, held, other, gpus in (
+            ("first", small, large, "2"),
+            ("second", large, small, "1"),
+        ):
             annotations = koordinator(name, 2, mode="NonStrict", waiting_time="1h")
-            fields: dict[str, Any] = {"annotations": annotations, "nodeSelector": selector}
+            fields: dict[str, Any] = {"annotations": annotations, "nodeSelector": {HOST: held}}
             await pool.create_pod(f"{name}-0", requests={GPU: "1"}, **fields)
-            fields["nodeSelector"] = {HOST: large}
-            await pool.create_pod(f"{name}-1", requests={GPU: "2"}, **fields)
+            fields["nodeSelector"] = {HOST: other}
+            await pool.create_pod(f"{name}-1", requests={GPU: gpus}, **fields)
             await until(pool, f"{name}-0", HELD_SINCE, exists=True)
         await pool.api.delete(PODS, "x", pool.namespace, grace_s=0)
         await bound(pool, "first-0", "first-1")
