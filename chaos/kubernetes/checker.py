@@ -5,7 +5,7 @@ the scheduler thinks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from chaos.kubernetes.gangs import WantedGang, gang_of, gpus_of
@@ -33,6 +33,7 @@ class SeenRound:
         self.uids: set[str] = set()
         #: A member of the gang was deleted since: the round need not be completed.
         self.is_disturbed = False
+        self.is_reported = False  #: as a violation
 
     @property
     def is_complete(self) -> bool:
@@ -148,8 +149,8 @@ class ApiHistory:
                 continue
             if any(self.pods[uid].is_terminating for uid in live):
                 continue
-            if now_s - each.began_s > self._partial_s:
-                each.is_disturbed = True
+            if now_s - each.began_s > self._partial_s and not each.is_reported:
+                each.is_reported = True
                 text = f"round {number} of {each.gang}: {len(live)} of {each.binds} pods are bound"
                 self._violate("whole-gangs", f"{text} after {now_s - each.began_s:.0f} s")
 
@@ -175,16 +176,25 @@ class ApiHistory:
                 missing.append(RuleViolation("settled", f"{gang.name} has {len(pods)} pods"))
                 continue
             bound = sum(bool(pod.spec.node_name) for pod in pods)
-            if 0 < bound < gang.size:
-                text = f"{gang.name} has {bound} of {gang.size} pods bound"
+            has_lost = any(each.is_disturbed for each in self._live_rounds(gang.name))
+            if 0 < bound < gang.size and not has_lost:
+                text = f"{gang.name} has {bound} of {gang.size} pods bound: {_reason(pods)}"
                 missing.append(RuleViolation("whole-gangs", text))
-            elif not bound:
+            elif not bound or (bound < gang.size and gang.is_koordinator):
+                # What a gang of ACK has lost is not placed by itself: only pending pods count.
                 created = min(str(pod.metadata.creation_timestamp) for pod in pods)
-                pending.append((-pods[0].spec.priority, created, gang.name, gang))
+                rest = gang._replace(size=gang.size - bound)
+                pending.append((-pods[0].spec.priority, created, gang.name, rest))
         missing += [RuleViolation("settled", f"{name} was deleted") for name in by_gang]
         if pending and self._fits(min(pending)[-1], nodes):
             missing.append(RuleViolation("settled", f"{min(pending)[2]} is pending, and fits"))
         return missing
+
+    def _live_rounds(self, gang: str) -> Iterator[SeenRound]:
+        """The rounds of a gang of which a pod exists."""
+        for each in self._rounds.values():
+            if each.gang == gang and each.uids & self.pods.keys():
+                yield each
 
     def _fits(self, gang: WantedGang, nodes: Iterable[str]) -> bool:
         used = self._used()
@@ -208,3 +218,10 @@ class ApiHistory:
         violation = RuleViolation(rule, text)
         if violation not in self.violations:
             self.violations.append(violation)
+
+
+def _reason(pods: Iterable[KubePod]) -> str:
+    """Why a pod of a gang is pending, as its condition says."""
+    conditions = (each for pod in pods for each in pod.status.conditions)
+    reasons = (each.message for each in conditions if each.status == "False" and each.message)
+    return next(reasons, "no reason is shown")

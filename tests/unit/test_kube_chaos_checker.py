@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from chaos.kubernetes.checker import ApiHistory
 from chaos.kubernetes.gangs import GANG, WantedGang
 from tests.kube_objects import kube_pod
@@ -73,6 +74,21 @@ def test_a_gang_that_has_lost_a_member_may_stay_in_part() -> None:
     story.remove(member(1))
     story.history.check_partial(100.0)
     assert story.rules() == set()
+
+
+@pytest.mark.parametrize(("is_koordinator", "rules"), [(True, {"settled"}), (False, set())])
+def test_what_a_gang_has_lost_is_placed_if_running_pods_count(
+    is_koordinator: bool, rules: set[str]
+) -> None:
+    story = Story()
+    story.put(member(0, node="n"), member(1, node="m"))
+    story.remove(member(1, node="m"))
+    story.put(member(1, uid="new"))
+    assert story.missing(PAIR._replace(is_koordinator=is_koordinator)) == rules
+    story.put(member(0, "other", "n", round="o/3/3"))
+    story.put(*(member(n, "other", "m", round="o/3/3") for n in (1, 2)))
+    other = WantedGang("other", 3, 1, "low", is_koordinator=True)
+    assert story.missing(PAIR._replace(is_koordinator=is_koordinator), other) == set()
 
 
 def test_a_node_with_too_many_pods_is_a_violation() -> None:
