@@ -11,7 +11,15 @@ from phalanx.kube.objects.gang import KubePodGroup
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.custom_resources import definition, install
 from tests.kubernetes.pool import Pool
-from tests.kubernetes.test_scheduler import GPU, bound, controller, gang, scheduler
+from tests.kubernetes.test_scheduler import (
+    GPU,
+    bound,
+    controller,
+    eventually_event,
+    gang,
+    pending_reason,
+    scheduler,
+)
 
 NATIVE = pod_groups("scheduling.k8s.io", "v1alpha2")
 CURRENT = pod_groups("scheduling.x-k8s.io", "v1alpha1")
@@ -121,7 +129,7 @@ async def test_the_pod_group_of_scheduler_plugins_has_phase_and_counts(pool: Poo
                 await until_status(pool, CURRENT, "g", phase="Pending")
         status = await until_status(pool, CURRENT, "g", phase="Running", running=2)
         assert status["occupiedBy"] == f"{pool.namespace}/c"
-        assert status["scheduleStartTime"]
+        assert "." in status["scheduleStartTime"], "two starts within a second differ"
         await pool.annotate("a", {"phalanx.test/end": "Succeeded"})
         await pool.annotate("b", {"phalanx.test/end": "Succeeded"})
         await until_status(pool, CURRENT, "g", phase="Finished", running=0, succeeded=2)
@@ -147,6 +155,30 @@ async def test_a_controller_of_volcano_creates_pods_when_the_group_is_in_the_que
         for name in ("worker-0", "worker-1"):
             await pool.annotate(name, {"phalanx.test/end": "Succeeded"})
         await until_status(pool, VOLCANO, "job", phase="Completed", running=0, succeeded=2)
+
+
+async def test_what_is_not_honoured_of_a_pod_group_is_told_on_it(pool: Pool) -> None:
+    """A required topology keeps the gang pending; a preferred one is an event. A PodGroup whose
+    pods are not to be created says why."""
+    await pool.add_nodes(1)
+    topology = {"mode": "hard", "highestTierAllowed": 1}
+    await create(pool, VOLCANO, "hard", minMember=1, networkTopology=topology)
+    annotations = {"scheduling.k8s.io/group-name": "hard"}
+    await pool.create_pod("a", annotations=annotations)
+    async with scheduler(pool):
+        kind = await pending_reason(pool, "a", "spec.networkTopology is not supported; remove it")
+        assert kind == "NotSupported"
+        wanted = ("Unschedulable", "True", "NotSupported")
+        assert "networkTopology" in await until_condition(pool, VOLCANO, "hard", *wanted)
+        await group_events(pool, "NotSupported")
+        await create(pool, VOLCANO, "soft", minMember=1, networkTopology={"mode": "soft"})
+        await pool.create_pod("b", annotations={"scheduling.k8s.io/group-name": "soft"})
+        await bound(pool, "b")
+        await create(pool, VOLCANO, "empty", minMember=1, queue="nowhere")
+        wanted = ("Unschedulable", "True", "GangNotReady")
+        message = await until_condition(pool, VOLCANO, "empty", *wanted)
+        assert message == "queue nowhere does not exist"
+        await eventually_event(pool, "FieldNotUsed", "spec.networkTopology is soft, and not used")
 
 
 async def test_a_pod_group_is_created_for_a_gang_of_labels(pool: Pool) -> None:

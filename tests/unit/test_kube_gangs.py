@@ -21,15 +21,16 @@ from phalanx.kube.objects.metadata import LabelSelector
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.rules.selectors import query_of
 from phalanx.kube.writes.calls import (
+    AdmitGroup,
     BindGang,
     Call,
     Hold,
     PodReport,
     Preempt,
     TimeOutGang,
-    admitted_groups,
     calls_of,
     cleared_nominations,
+    group_admissions,
     reports_of,
     timed_out_rounds,
 )
@@ -681,7 +682,8 @@ def test_unsupported_parts_are_reported_and_never_guessed() -> None:
         PodReport(
             cluster.reports[0].pod,
             "NotSupported",
-            "pod w uses spec.resourceClaims (dynamic resource allocation): not supported",
+            "pod w uses spec.resourceClaims (dynamic resource allocation): not supported; remove"
+            " it, or leave the pod to another scheduler",
             "pod:uid-default-w",
         )
     ]
@@ -739,7 +741,17 @@ def test_a_pod_group_of_volcano_without_pods_is_admitted_within_the_limit_of_its
     group("fits", "4")
     group("large", "5")
     group("running", "1", status=PodGroupStatus(phase="Running"))
-    assert [call.name for call in admitted_groups(cluster.model)] == ["fits"]
+    answers = {each.name: each for each in group_admissions(cluster.model)}
+    assert isinstance(answers.pop("fits"), AdmitGroup)
+    assert {name: each[3:] for name, each in answers.items()} == {
+        "large": (
+            "QueueLimit",
+            (
+                "never fits: the gang needs 5 CPUs, the limit of queue small is 4; raise the limit,"
+                " request less, or choose another queue"
+            ),
+        )
+    }
 
 
 def test_only_the_selected_nodes_are_used() -> None:

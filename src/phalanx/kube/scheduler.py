@@ -51,6 +51,7 @@ from phalanx.kube.writes.open_calls import OpenCalls
 from phalanx.kube.writes.rounds import is_foreign_bind
 from phalanx.kube.writes.rounds_expiry import RoundsExpiry
 from phalanx.kube.writes.status_writer import StatusWriter
+from phalanx.kube.writes.unused_fields import UnusedFieldEvents
 from phalanx.kube.writes.victim_evictions import VictimEvictions
 from phalanx.kube.writes.write_budget import WriteBudget
 from phalanx.plan.cycle import plan
@@ -101,6 +102,7 @@ class KubeScheduler:
         self._evictor = Evictor(client, may_act)
         self._calls = OpenCalls()
         self.groups = GroupWriter(client, may_act, self.events, budget, self._calls)
+        self._unused_fields = UnusedFieldEvents(self.events, may_act)
         parts = (self.model, self._evictor, self._calls, self.events)
         self.preemptions = VictimEvictions(*parts, settings.checkpoint_wait_s)
         self._expiry = RoundsExpiry(*parts, settings.gang_timeout_s)
@@ -197,6 +199,7 @@ class KubeScheduler:
         group = CURRENT_API.resource
         can_create = self.watch.serves(group.group, group.plural)
         self.groups.report(self.model, reports, can_create=can_create)
+        self._unused_fields.report(self.model)
 
     async def _plan(self, now: Micros) -> Plan:
         """Plan in a thread, unless the plan is expected to be short."""

@@ -34,8 +34,8 @@ def queues(address: ClusterAddress, *, nodes: Nodes = "", as_json: Json = False)
     if is_wide():
         headings += [name.upper() for name in _AMOUNTS]
         rows = [[*count, *_amounts(view)] for count, (_, view) in zip(counts, tree, strict=True)]
-        texts = [view.problem or "" for _, view in tree]
-        print_table_with_texts(headings, rows, "PROBLEM", texts)
+        texts = ["; ".join(_remarks(view)) for _, view in tree]
+        print_table_with_texts(headings, rows, "NOTE", texts)
     else:
         print_table_with_texts(headings, counts, "", [_below(view) for _, view in tree])
 
@@ -55,4 +55,9 @@ def _below(view: "KubeQueueView") -> str:
     """What stands below a queue on a narrow terminal."""
     named = zip(_AMOUNTS, _amounts(view), strict=True)
     parts = [f"{name} {amount}" for name, amount in named if amount != "-"]
-    return "; ".join(parts + ([f"problem: {view.problem}"] if view.problem else []))
+    return "; ".join(parts + _remarks(view))
+
+
+def _remarks(view: "KubeQueueView") -> list[str]:
+    problem = [f"cannot be used: {view.problem}"] if view.problem else []
+    return [*problem, *view.notes]

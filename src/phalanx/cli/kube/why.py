@@ -160,6 +160,8 @@ def _print(found: Explanation, *, planned: bool) -> None:
     say(f"queue {gang.queue}, priority {gang.priority}{_minimum(gang)}")
     if gang.reason_at is not None and not planned:
         say(f"reason written {formatting.ago(gang.reason_at.isoformat(), formatting.now())}")
+    for text in gang.notes:
+        print_wrapped(f"note: {text}")
     say("")
     rows = [[p.name, p.state, p.node or "-", p.reason or "-"] for p in gang.pods]
     print_table(["POD", "STATE", "NODE", "REASON"], rows, Narrow())

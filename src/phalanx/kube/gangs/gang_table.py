@@ -69,6 +69,8 @@ class GangTable:
         self.outputs: set[GangKey] = set()
         #: Gangs whose last round of binds stopped half way.
         self.half_bound: set[str] = set()
+        #: Gangs of which a part is read differently than it is written.
+        self.noted: set[str] = set()
         self.changed: set[str] = set()
 
     # Writing
@@ -221,6 +223,7 @@ class GangTable:
         gang.created_at = min(created)
         gang.satisfied = is_satisfied(gang)
         (self.half_bound.add if half_bound(gang) else self.half_bound.discard)(gang.job)
+        (self.noted.add if gang.terms.notes else self.noted.discard)(gang.job)
         if before != (gang.terms, gang.satisfied):
             self._partners_changed(gang, before[0].group)
         return True
@@ -236,6 +239,7 @@ class GangTable:
     def _remove(self, gang: KubeGang) -> None:
         del self.gangs[gang.job]
         self.half_bound.discard(gang.job)
+        self.noted.discard(gang.job)
         self._keys.pop(gang.job, None)
         self._by_name[gang.name].discard(gang.job)
         if not self._by_name[gang.name]:

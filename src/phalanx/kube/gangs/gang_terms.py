@@ -6,6 +6,7 @@ other; a gang whose parts do stays pending, and the reason names two of them.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,10 +18,10 @@ from phalanx.core.spec.job import Match, Pack, PackMode
 from phalanx.core.time_units import MINUTE, Micros
 from phalanx.kube.objects.gang import KubePodGroup
 from phalanx.kube.objects.pod import KubePod
-from phalanx.manifest import koordinator, kubernetes_podgroup, podgroup
+from phalanx.manifest import alibaba_ack, koordinator, kubernetes_podgroup, podgroup
 from phalanx.manifest.gang_keys import GangFamily, declaration_of
-from phalanx.manifest.problems import ProblemList, SourceLocation
-from phalanx.manifest.strict_mapping import StrictMapping
+from phalanx.manifest.problems import ProblemList, Reinterpreted, SourceLocation, Unsupported
+from phalanx.manifest.strict_mapping import StrictMapping, whole
 
 #: Set on every pod of a gang whose waiting time has ended; such pods are not placed again.
 TIMED_OUT = f"{koordinator.PREFIX}timeout"
@@ -36,6 +37,12 @@ _PREFIXES = (
     *("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"),
 )
 _TASK = "volcano.sh/task-spec"
+#: Keys that name a gang, and all keys that declare one.
+_NAMES = (*alibaba_ack.NAMES, f"{koordinator.PREFIX}name", "scheduling.k8s.io/group-name")
+_KNOWN = (
+    *_NAMES,
+    *(f"{_ACK_PREFIX}{key}" for key in ("min-available", "match-policy", "groups")),
+)
 #: What the user reads for a field that parts of a gang contradict each other about.
 _IN_WORDS = {
     "min_available": "the minimum",
@@ -71,6 +78,8 @@ class PodDeclaration(NamedTuple):
     is_koordinator: bool
     is_ack: bool
     problem: str | None = None
+    unsupported: str | None = None  #: a key that Phalanx does not know
+    notes: tuple[str, ...] = ()  #: what is read differently than it is written
 
 
 class GroupDeclaration(NamedTuple):
@@ -88,6 +97,8 @@ class GroupDeclaration(NamedTuple):
     retries: bool  #: its timeout releases the held places, and the gang is tried again
     phase: str  #: of its status
     problem: str | None = None
+    unsupported: str | None = None  #: a field that Phalanx does not honour
+    notes: tuple[str, ...] = ()  #: what is read differently than it is written
 
 
 class GangTerms(msgspec.Struct, frozen=True):
@@ -105,7 +116,10 @@ class GangTerms(msgspec.Struct, frozen=True):
     priority_class: str | None = None
     gate: tuple[tuple[str, int], ...] = ()
     is_whole_unit: bool = False
+    priority: int | None = None
     problem: str | None = None  #: why the gang must not be placed
+    unsupported: str | None = None  #: the same: a part that Phalanx does not honour
+    notes: tuple[str, ...] = ()  #: what is read differently than it is written
 
 
 #: Terms of a pod without a gang.
@@ -127,8 +141,13 @@ def pod_declaration(pod: KubePod) -> PodDeclaration | None:
     declared = _declaration(metadata.namespace, tuple(labels), tuple(annotations), name)
     if declared is None:
         return None
-    problem = declared.problem
-    return declared._replace(pod=metadata.name, problem=problem and f"pod {metadata.key}{problem}")
+    pod_name = f"pod {metadata.key}"
+    return declared._replace(
+        pod=metadata.name,
+        problem=declared.problem and pod_name + declared.problem,
+        unsupported=declared.unsupported and pod_name + declared.unsupported,
+        notes=tuple(pod_name + note for note in declared.notes),
+    )
 
 
 _Items = tuple[tuple[str, str], ...]
@@ -138,20 +157,23 @@ _Items = tuple[tuple[str, str], ...]
 def _declaration(
     namespace: str, labels: _Items, annotations: _Items, group: str
 ) -> PodDeclaration | None:
-    """What a pod with these keys declares, computed once for all pods of a gang. The problem
-    begins after the name of the pod."""
-    problems, source = ProblemList(), SourceLocation("")
+    """What a pod with these keys declares, computed once for all pods of a gang. The sentences
+    begin after the name of the pod."""
+    problems, source = ProblemList(ignore_unsupported=True), SourceLocation("")
 
     def mapping(data: Mapping[str, str], path: str) -> StrictMapping:
         return StrictMapping(data, source.at(*path.split(".")), problems)
 
-    declared = declaration_of(
+    keys = (
         mapping(dict(labels), "metadata.labels"),
         mapping(dict(annotations), "metadata.annotations"),
-        mapping({"podGroupName": group} if group else {}, "spec.schedulingGroup"),
+    )
+    declared = declaration_of(
+        *keys, mapping({"podGroupName": group} if group else {}, "spec.schedulingGroup")
     )
     if declared.gang is None:
         return None
+    _report_unread(keys, str(declared.gang.value))
     return PodDeclaration(
         GangKey(declared.family, namespace, str(declared.gang.value)),
         "",
@@ -159,7 +181,38 @@ def _declaration(
         declared.is_koordinator,
         any(key.startswith(_ACK_PREFIX) for key, _ in (*labels, *annotations)),
         _first_problem(problems),
+        *_unsupported_and_notes(problems),
     )
+
+
+def _report_unread(mappings: Iterable[StrictMapping], gang: str) -> None:
+    """Report keys that declare a gang and were not read: other names of it, or unknown ones."""
+    for mapping in mappings:
+        for key in mapping.unread():
+            if key in _NAMES:
+                mapping.note(key, f"is not used: another key names the gang {gang}")
+            else:
+                near = get_close_matches(key, _KNOWN, n=1)
+                cure = f" (did you mean {near[0]}?)" if near else ""
+                mapping.unsupported([key], f"is not a key that declares a gang{cure}")
+
+
+def nameless_gang_key(pod: KubePod) -> str | None:
+    """A key of a pod that declares a gang without a name; None if there is none."""
+    keys = (*pod.metadata.labels, *pod.metadata.annotations)
+    found = next((k for k in keys if k.startswith(_PREFIXES) and k != TIMED_OUT), None)
+    return found if found is not None and pod_declaration(pod) is None else None
+
+
+def _unsupported_and_notes(problems: ProblemList) -> tuple[str | None, tuple[str, ...]]:
+    """The first part that is not supported, and the notes, as sentences."""
+    unsupported = (
+        f"{each.path} {each.message.removesuffix('; it was ignored')}"
+        for each in problems.warnings
+        if isinstance(each, Unsupported)
+    )
+    notes = (str(each) for each in problems.warnings if isinstance(each, Reinterpreted))
+    return next(unsupported, None), tuple(notes)
 
 
 def task_of(pod: KubePod) -> str:
@@ -169,31 +222,70 @@ def task_of(pod: KubePod) -> str:
 
 def group_declaration(group: KubePodGroup, family: GangFamily) -> GroupDeclaration:
     """The declaration of a PodGroup that was read from the API of its family."""
-    metadata, spec = group.metadata, group.spec
-    problems, source = ProblemList(), SourceLocation(f"PodGroup {metadata.key}")
-    document = StrictMapping(msgspec.to_builtins(group), source, problems)
+    metadata, spec = group.metadata, dict(group.spec)
+    problems = ProblemList(ignore_unsupported=True)
+    source = SourceLocation(f"PodGroup {metadata.key}")
+    role_minimums: dict[str, int] = {}
+    if family is GangFamily.NATIVE and spec.get("disruptionMode") == "Pod":
+        del spec["disruptionMode"]  # the API server's default, of which the docs say what it means
+    if family is GangFamily.VOLCANO:
+        role_minimums = _role_minimums(spec, source, problems)
+        _note_topology(spec, source, problems)
+    known = {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "labels": metadata.labels,
+        "annotations": metadata.annotations,
+    }
+    document = StrictMapping({"metadata": known, "spec": spec}, source, problems)
     if family is GangFamily.NATIVE:
         declared = kubernetes_podgroup.pod_group_of(document, "")
     else:
         is_volcano = family is GangFamily.VOLCANO
         version = podgroup.VOLCANO if is_volcano else podgroup.CURRENT
         declared = podgroup.pod_group_of(document, version)
+    document.report_unread()
     keys = (*metadata.labels, *metadata.annotations)
-    policy = spec.scheduling_policy
+    policy = spec.get("schedulingPolicy")
+    unsupported, notes = _unsupported_and_notes(problems)
     return GroupDeclaration(
         GangKey(family, metadata.namespace, metadata.name),
         {field: each.value for field, each in declared.fields.items()},
         declared.is_koordinator,
         any(key.startswith(_ACK_PREFIX) for key in keys),
-        is_gang=policy is None or policy.basic is None,
-        is_whole_unit=family is GangFamily.NATIVE and spec.disruption_mode == "PodGroup",
-        role_minimums=spec.min_task_member,
+        is_gang=not isinstance(policy, dict) or policy.get("basic") is None,
+        is_whole_unit=family is GangFamily.NATIVE and spec.get("disruptionMode") == "PodGroup",
+        role_minimums=role_minimums,
         uid=metadata.uid,
         created_at=metadata.creation_timestamp,
-        retries=spec.schedule_timeout_seconds is not None,
+        retries=spec.get("scheduleTimeoutSeconds") is not None,
         phase=group.status.phase,
         problem=_first_problem(problems),
+        unsupported=unsupported,
+        notes=notes,
     )
+
+
+def _role_minimums(
+    spec: dict[str, Any], source: SourceLocation, problems: ProblemList
+) -> dict[str, int]:
+    """Volcano's minimums by task, which no file of ours can have."""
+    key = "minTaskMember"
+    given = StrictMapping(spec.pop(key, None), source.at("spec", key), problems)
+    read = {task: given.read(task, whole(0)) for task in given.unread()}
+    return {task: minimum for task, minimum in read.items() if minimum}
+
+
+def _note_topology(spec: dict[str, Any], source: SourceLocation, problems: ProblemList) -> None:
+    """A topology that a PodGroup of Volcano prefers is not used, with a note. One that it requires
+    stays, and is reported as unsupported."""
+    topology = spec.get("networkTopology")
+    if isinstance(topology, dict) and topology.get("mode") == "soft":
+        del spec["networkTopology"]
+        problems.add_note(
+            source.at("spec", "networkTopology"),
+            "is soft, and not used; prefer a topology with the pod affinity of the pods",
+        )
 
 
 def _first_problem(problems: ProblemList) -> str | None:
@@ -219,13 +311,19 @@ def gang_terms(
     fields, problem = _agreed(declared, group, is_koordinator=is_koordinator)
     if problem is not None:
         return GangTerms(match, problem=problem)
+    parts = [*declared, *(() if group is None else (group,))]
+    unsupported = next((each.unsupported for each in parts if each.unsupported), None)
+    if unsupported is not None:
+        return GangTerms(match, unsupported=unsupported)
     if fields.get("min_available") is None:
         return GangTerms(match, problem=f"PodGroup {key.full_name} does not exist")
     try:
         given = fields.get("gather_timeout")
         timeout = WAITING_TIME if is_koordinator else None
         timeout = timeout if given is None else durations.duration(given)
-        return _terms(match, fields, timeout, group)
+        # The pods of a gang are alike: the notes about the first one are enough.
+        notes = (*(declared[0].notes if declared else ()), *(group.notes if group else ()))
+        return msgspec.structs.replace(_terms(match, fields, timeout, group), notes=notes)
     except Invalid as invalid:
         return GangTerms(match, problem=str(invalid.problems[0]))
 
@@ -287,6 +385,7 @@ def _terms(
         role_minimums={} if group is None else dict(group.role_minimums),
         queue=fields.get("queue"),
         priority_class=fields.get("priority_class"),
+        priority=fields.get("priority"),
         gate=tuple(sorted(resources.items())),
         is_whole_unit=group is not None and group.is_whole_unit,
     )

@@ -29,6 +29,8 @@ from phalanx.plan.state.from_cluster import most_common
 
 #: Pods of this priority and above are never evicted.
 CRITICAL = 2_000_000_000
+#: Annotation or label of Volcano: `false` for a pod that is never evicted.
+_PREEMPTABLE = "volcano.sh/preemptable"
 #: More than any priority of a pod: an incomplete round is served first.
 _FIRST = 1 << 40
 
@@ -43,6 +45,13 @@ PREEMPTED_BY = "phalanx.dev/preempted-by"
 def is_victim(pod: KubePod) -> bool:
     """Whether the pod is being evicted for a gang, or will be when it has saved its work."""
     return PREEMPTED_BY in pod.metadata.annotations
+
+
+def is_protected(pod: KubePod) -> bool:
+    """Whether the pod is never evicted: by its priority, or by Volcano's key."""
+    metadata = pod.metadata
+    given = metadata.annotations.get(_PREEMPTABLE, metadata.labels.get(_PREEMPTABLE))
+    return pod.spec.priority >= CRITICAL or given == "false"
 
 
 def safe_at(pod: KubePod) -> Micros:
@@ -107,6 +116,7 @@ def _ordinary(gang: KubeGang, member: GangMember, given: GangPlan) -> PendingGan
         ineligible=_own_obstacle((member,), given),
         is_repair=True,
         evicts_from=_evicts_from((member,)),
+        preemptible=not is_protected(member.pod),
         nomination=_nomination((member,), given),
     )
 
@@ -158,6 +168,7 @@ def _together(
         pack=pack,
         domain=None if pack is None else _domain(bound, given.domains),
         evicts_from=None if is_half_bound else _evicts_from(pending),
+        preemptible=not any(is_protected(member.pod) for member in pending),
         expires_at=expires,
         gathered=gathered,
         nomination=_nomination(pending, given),
@@ -294,6 +305,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         tasks=tasks,
         min_available=_kept(gang, len(tasks)),
         role_min=tuple(sorted(gang.terms.role_minimums.items())),
+        preemptible=all(task.preemptible for task in tasks),
         evictable=given.is_evictable and not is_leaving,
         guarded=bool(given.guards),
         waited=max(0, started - created),
@@ -328,7 +340,7 @@ def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
         resources=member.request.resources,
         stopping=member.state is MemberState.LEAVING or is_victim(pod),
         safe_at=safe_at(pod),
-        preemptible=pod.spec.priority < CRITICAL and member.number not in given.unevictable,
+        preemptible=not is_protected(pod) and member.number not in given.unevictable,
         priority=pod.spec.priority,
         traits=member.request.traits,
         guard=given.guards.get(member.number),

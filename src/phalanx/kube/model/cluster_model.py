@@ -13,7 +13,13 @@ from phalanx.core.spec.job import Pack, PackMode
 from phalanx.core.time_units import Micros
 from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, micros
 from phalanx.kube.gangs.gang_table import GangTable
-from phalanx.kube.gangs.gang_terms import pod_declaration
+from phalanx.kube.gangs.gang_terms import (
+    GangTerms,
+    GroupDeclaration,
+    gang_terms,
+    nameless_gang_key,
+    pod_declaration,
+)
 from phalanx.kube.gangs.gang_translation import (
     NOT_READY,
     NOT_SUPPORTED,
@@ -27,11 +33,14 @@ from phalanx.kube.model.node_row import is_overcommitted, node_row
 from phalanx.kube.model.node_rules import NodeRules
 from phalanx.kube.model.pod_table import PodTable
 from phalanx.kube.model.queues import (
+    DEFAULT,
     ClusterQueue,
     QueueChoice,
     admitted,
+    beyond_limits,
     cluster_queue,
     queue_of,
+    queue_refusal,
     usable_queues,
 )
 from phalanx.kube.model.refused_nodes import RefusedNodes, owner_of
@@ -415,15 +424,13 @@ class ClusterModel:
     def _plan_of(self, gang: KubeGang) -> GangPlan:
         terms, queue = gang.terms, self.queue_of(gang)
         names, disagreement = self.gangs.partners(gang)
-        obstacle: Reason | None = None
-        if problem := terms.problem or queue.problem:
-            obstacle = NotSchedulable(NOT_READY, problem)
+        obstacle = self._obstacle_of(terms, queue.problem)
         pack = terms.pack or _own_topology(gang)
         bound = gang.bound
         return GangPlan(
             queue=queue.name,
-            priority=self._priorities.get(terms.priority_class or ""),
-            obstacle=obstacle or self._pod_obstacle(gang.pending) or disagreement,
+            priority=self._priorities.get(terms.priority_class or "", terms.priority),
+            obstacle=obstacle or self._pod_obstacle(gang) or disagreement,
             group=names,
             pack=pack,
             domains={} if pack is None else self._domains(pack.by, bound),
@@ -439,13 +446,46 @@ class ClusterModel:
             victims=self.victims_of(gang),
         )
 
-    def _pod_obstacle(self, pending: Iterable[GangMember]) -> Reason | None:
+    def refusal_of_group(self, group: GroupDeclaration) -> NotSchedulable | None:
+        """Why a PodGroup without pods cannot be served; None if it can."""
+        terms = gang_terms(group.key, (), group)
+        queue = terms.queue or DEFAULT
+        problem = queue_refusal(queue, group.key.namespace, self.queues, self.state.queues)
+        obstacle = self._obstacle_of(terms, problem)
+        return obstacle or beyond_limits(terms.gate, queue, self.state.queues)
+
+    def _obstacle_of(self, terms: GangTerms, queue_problem: str | None) -> NotSchedulable | None:
+        """What is wrong with a gang or its queue."""
+        if problem := terms.problem or self._missing_class(terms) or queue_problem:
+            return NotSchedulable(NOT_READY, problem)
+        if terms.unsupported is not None:
+            cure = "remove it, or leave the gang to another scheduler"
+            return NotSchedulable(NOT_SUPPORTED, f"{terms.unsupported}; {cure}")
+        return None
+
+    def _missing_class(self, terms: GangTerms) -> str | None:
+        """The PriorityClass that a PodGroup names, if there is none."""
+        name = terms.priority_class
+        if name is None or name in self._priorities or terms.priority is not None:
+            return None
+        return f"PriorityClass {name}, which the PodGroup names, does not exist"
+
+    def _pod_obstacle(self, gang: KubeGang) -> Reason | None:
         """A part of a pod that keeps it from being placed anywhere."""
-        for member in pending:
+        for member in gang.pending:
             name = member.pod.metadata.name
             part = unsupported_part(member.pod)
             if part is not None:
-                return NotSchedulable(NOT_SUPPORTED, f"pod {name} uses {part}: not supported")
+                cure = "remove it, or leave the pod to another scheduler"
+                return NotSchedulable(
+                    NOT_SUPPORTED, f"pod {name} uses {part}: not supported; {cure}"
+                )
+            if gang.is_alone and (key := nameless_gang_key(member.pod)):
+                return NotSchedulable(
+                    NOT_READY,
+                    f"pod {name} has the key {key} and no key that names its gang; add one, or"
+                    " remove the key",
+                )
             volumes = self.pods.volumes_of(member.pod.metadata.uid)
             if volumes.obstacle is not None:
                 kind = NOT_READY if volumes.is_supported else NOT_SUPPORTED

@@ -13,16 +13,19 @@ from phalanx.core.queues import at_or_above, check_namespace_of_queue
 from phalanx.core.reasons import NotSchedulable, amount_in_words
 from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
 from phalanx.kube.objects.gang import KubeQueue
+from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
 from phalanx.manifest.container import with_native_names
 from phalanx.manifest.problems import ProblemList, SourceLocation
-from phalanx.manifest.queue import native_queue, volcano_queue
+from phalanx.manifest.queue import VOLCANO, native_queue, volcano_queue
 from phalanx.manifest.strict_mapping import StrictMapping
 from phalanx.plan.model import PendingGang
 
 #: Label of a pod and annotation of a namespace: the queue.
 QUEUE = "phalanx.dev/queue"
 DEFAULT = "default"
+#: API version of the queues of Phalanx.
+NATIVE = "phalanx.dev/v1alpha1"
 #: Fields whose values are names in camel case.
 _CHOICES = ("preemptWithinQueue", "reclaimFromSiblings")
 
@@ -32,6 +35,8 @@ class ClusterQueue(NamedTuple):
 
     queue: Queue
     problem: str | None = None
+    notes: tuple[str, ...] = ()  #: fields that have no effect
+    target: ObjectReference | None = None  #: as the object of events
 
 
 def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
@@ -39,18 +44,26 @@ def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
     name, problems = given.metadata.name, ProblemList(ignore_unsupported=True)
     source = SourceLocation(f"Queue {name}")
     spec = dict(given.spec)
+    version = VOLCANO if is_volcano else NATIVE
+    target = ObjectReference(version, "Queue", "", name, given.metadata.uid)
     if is_volcano:
         document = {"metadata": {"name": name}, "spec": spec}
-        read = volcano_queue(StrictMapping(document, source, problems))
+        fields = StrictMapping(document, source, problems)
+        read = volcano_queue(fields)
     else:
         spec = {_snake_case(field): _native(field, value) for field, value in spec.items()}
-        read = native_queue(StrictMapping({"name": name, **spec}, source, problems))
+        fields = StrictMapping({"name": name, **spec}, source, problems)
+        read = native_queue(fields)
+    fields.report_unread()
     try:
         problems.raise_problems()
     except Invalid as invalid:
         problem = str(invalid.problems[0]).removeprefix(f"{source.source}: ")
-        return ClusterQueue(Queue(name), problem=problem)
-    return ClusterQueue(read.queue)
+        return ClusterQueue(Queue(name), problem=problem, target=target)
+    notes = tuple(str(each).removeprefix(f"{source.source}: ") for each in problems.warnings)
+    is_closed = is_volcano and given.status.state in ("Closing", "Closed")
+    queue = replace(read.queue, stopped=True) if is_closed else read.queue
+    return ClusterQueue(queue, notes=notes, target=target)
 
 
 def _native(field: str, value: Any) -> Any:
@@ -93,14 +106,29 @@ def admitted(gang: PendingGang, queues: Mapping[str, Queue]) -> PendingGang:
         for resource, limit in queue.limit.items():
             least = _least(gang, resource)
             if least > limit:
-                needed = amount_in_words(resource, least)
-                most = amount_in_words(resource, limit, unit=False)
-                message = (
-                    f"never fits: {subject} needs {needed}, the limit of queue {queue.name} is"
-                    f" {most}; raise the limit, request less, or choose another queue"
-                )
-                return replace(gang, ineligible=NotSchedulable(QUEUE_LIMIT, message))
+                return replace(gang, ineligible=_above_limit(subject, queue, resource, least))
     return gang
+
+
+def beyond_limits(
+    amounts: Iterable[tuple[str, int]], queue: str, queues: Mapping[str, Queue]
+) -> NotSchedulable | None:
+    """The first limit, of a queue or of one above it, that a gang with these amounts exceeds."""
+    needed = dict(amounts)
+    for each in at_or_above(queues, queue):
+        for resource, limit in each.limit.items():
+            if needed.get(resource, 0) > limit:
+                return _above_limit("the gang", each, resource, needed[resource])
+    return None
+
+
+def _above_limit(subject: str, queue: Queue, resource: str, amount: int) -> NotSchedulable:
+    most = amount_in_words(resource, queue.limit[resource], unit=False)
+    message = (
+        f"never fits: {subject} needs {amount_in_words(resource, amount)}, the limit of queue"
+        f" {queue.name} is {most}; raise the limit, request less, or choose another queue"
+    )
+    return NotSchedulable(QUEUE_LIMIT, message)
 
 
 def _least(gang: PendingGang, resource: str) -> int:
@@ -149,10 +177,10 @@ def queue_of(
             " must be in one queue",
         )
     name = next(iter(named), None) or group_queue or annotations.get(QUEUE) or DEFAULT
-    return QueueChoice(name, _problem(name, namespace, queues, usable))
+    return QueueChoice(name, queue_refusal(name, namespace, queues, usable))
 
 
-def _problem(
+def queue_refusal(
     name: str,
     namespace: str,
     queues: Mapping[str, ClusterQueue],

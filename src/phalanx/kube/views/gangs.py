@@ -44,6 +44,7 @@ class GangView(msgspec.Struct, frozen=True):
     pods: tuple[PodView, ...]
     created_at: datetime | None
     is_pod: bool = False  #: a pod without a gang
+    notes: tuple[str, ...] = ()  #: parts that are read differently than they are written
 
     @property
     def message(self) -> str:
@@ -99,6 +100,7 @@ def gang_view(model: ClusterModel, gang: KubeGang) -> GangView:
         tuple(map(_pod_view, sorted(gang.members.values(), key=_by_name))),
         datetime.fromtimestamp(gang.created_at / SECOND, UTC) if gang.created_at else None,
         is_pod=gang.is_alone,
+        notes=gang.terms.notes,
     )
 
 

@@ -29,6 +29,7 @@ class KubeQueueView(msgspec.Struct, frozen=True):
     running: int  #: gangs
     pending: int
     problem: str | None = None  #: why the queue cannot be used
+    notes: tuple[str, ...] = ()  #: fields of it that have no effect
 
 
 def queue_views(model: ClusterModel, now: Micros) -> list[KubeQueueView]:
@@ -53,6 +54,7 @@ def queue_views(model: ClusterModel, now: Micros) -> list[KubeQueueView]:
             running[name],
             pending[name],
             _problem(model, name),
+            model.queues[name].notes if name in model.queues else (),
         )
         for name, branch in shares.branches.items()
     ]

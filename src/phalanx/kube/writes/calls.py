@@ -10,12 +10,9 @@ from typing import NamedTuple
 
 from phalanx.core import reasons as why
 from phalanx.core.events import Placement
-from phalanx.core.queues import at_or_above
 from phalanx.kube.gangs.gang import KubeGang
-from phalanx.kube.gangs.gang_terms import gang_terms
 from phalanx.kube.gangs.gang_translation import half_bound
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.model.queues import DEFAULT
 from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.writes.checkpoints import checkpoint_wish
@@ -117,6 +114,16 @@ class AdmitGroup(NamedTuple):
     namespace: str
     name: str
     uid: str
+
+
+class RefuseGroup(NamedTuple):
+    """Leave a PodGroup of Volcano pending, and say why."""
+
+    namespace: str
+    name: str
+    uid: str
+    kind: str
+    message: str
 
 
 class PodReport(NamedTuple):
@@ -245,21 +252,18 @@ def timed_out_rounds(
         )
 
 
-def admitted_groups(model: ClusterModel) -> Iterator[AdmitGroup]:
-    """PodGroups of Volcano without pods whose minimum fits the limits of their queue."""
+def group_admissions(model: ClusterModel) -> Iterator[AdmitGroup | RefuseGroup]:
+    """What PodGroups of Volcano without pods are answered: they are admitted if nothing about them
+    is wrong and their minimum fits the limits of their queue."""
     for group in model.gangs.groups_without_pods():
         if group.key.family is not GangFamily.VOLCANO or group.phase not in ("", "Pending"):
             continue
-        terms = gang_terms(group.key, (), group)
-        queues = model.state.queues
-        limits = [each.limit for each in at_or_above(queues, terms.queue or DEFAULT)]
-        fits = all(
-            amount <= limit.get(resource, amount)
-            for limit in limits
-            for resource, amount in terms.gate
-        )
-        if terms.problem is None and limits and fits:
-            yield AdmitGroup(group.key.namespace, group.key.name, group.uid)
+        refusal = model.refusal_of_group(group)
+        where = (group.key.namespace, group.key.name, group.uid)
+        if refusal is None:
+            yield AdmitGroup(*where)
+        else:
+            yield RefuseGroup(*where, refusal.kind, refusal.message)
 
 
 # Why pods are pending

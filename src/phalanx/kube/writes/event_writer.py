@@ -71,8 +71,10 @@ class EventWriter:
 
     async def _write(self, event: _Event) -> None:
         target = event.target
+        # Events about objects without a namespace are in the default one.
+        namespace = target.namespace or "default"
         body = {
-            "metadata": {"generateName": f"{target.name[:200]}.", "namespace": target.namespace},
+            "metadata": {"generateName": f"{target.name[:200]}.", "namespace": namespace},
             "involvedObject": {
                 "apiVersion": target.api_version,
                 "kind": target.kind,
@@ -89,7 +91,7 @@ class EventWriter:
             "source": {"component": "phalanx"},
             "reportingComponent": "phalanx",
         }
-        path = f"/api/v1/namespaces/{target.namespace}/events"
+        path = f"/api/v1/namespaces/{namespace}/events"
         try:
             await self._client.request("POST", path, body)
         except (ApiStatusError, ApiUnreachableError) as error:

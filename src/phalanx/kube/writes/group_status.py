@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from phalanx.kube.gangs.gang import KubeGang, MemberState
 from phalanx.kube.gangs.gang_translation import is_victim
 from phalanx.kube.objects.gang import PodGroupStatus
-from phalanx.kube.objects.metadata import ObjectCondition
+from phalanx.kube.objects.metadata import ObjectCondition, time_of, time_text
 from phalanx.manifest.gang_keys import GangFamily
 
 #: Phases of Volcano. Its job controller creates pods from `Inqueue` on.
@@ -29,6 +29,12 @@ class PodProgress(NamedTuple):
     is_preempted: bool
     #: Kind and message of the reason; None if the gang is not pending.
     reason: tuple[str, str] | None
+    created_at: datetime | None = None  #: of the first pod
+
+    def began_before(self, status: PodGroupStatus) -> bool:
+        """Whether the status is about these pods, not about earlier ones with their names."""
+        at = time_of(status.schedule_start_time)
+        return at is not None and self.created_at is not None and self.created_at <= at
 
     @property
     def has_minimum(self) -> bool:
@@ -41,6 +47,7 @@ def pod_progress(gang: KubeGang, reason: tuple[str, str] | None) -> PodProgress:
     states = Counter(member.state for member in members)
     phases = Counter(member.pod.status.phase for member in members)
     controllers = (member.pod.metadata.controller for member in members)
+    created = [c for m in members if (c := m.pod.metadata.creation_timestamp) is not None]
     namespace = gang.name.partition("/")[0]
     owners = {f"{namespace}/{each.name}" for each in controllers if each is not None}
     return PodProgress(
@@ -53,6 +60,7 @@ def pod_progress(gang: KubeGang, reason: tuple[str, str] | None) -> PodProgress:
         owners=tuple(sorted(owners)),
         is_preempted=any(is_victim(member.pod) for member in members),
         reason=reason,
+        created_at=min(created, default=None),
     )
 
 
@@ -87,6 +95,14 @@ def _volcano(progress: PodProgress, before: PodGroupStatus, now: datetime) -> di
     }
 
 
+def refused_status(
+    reason: tuple[str, str], before: Iterable[ObjectCondition], now: datetime
+) -> dict[str, Any]:
+    """The status of a PodGroup of Volcano whose pods are not to be created yet."""
+    condition = ("Unschedulable", *reason)
+    return {"phase": PENDING, "conditions": [_condition(condition, "True", before, now)]}
+
+
 def _native(progress: PodProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
     scheduled = ("PodGroupScheduled", "Scheduled", "enough pods of the gang are bound")
     status = "True"
@@ -119,8 +135,8 @@ def _scheduler_plugins(
     }
     if progress.owners:
         status["occupiedBy"] = ",".join(progress.owners)
-    if phase != PENDING:
-        status["scheduleStartTime"] = before.schedule_start_time or _written(now)
+    began = before.schedule_start_time if progress.began_before(before) else None
+    status["scheduleStartTime"] = None if phase == PENDING else began or time_text(now)
     return status
 
 

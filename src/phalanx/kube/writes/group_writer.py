@@ -19,9 +19,9 @@ from phalanx.kube.gangs.gang import KubeGang
 from phalanx.kube.gangs.gang_table import CURRENT_API, GroupObject
 from phalanx.kube.gangs.gang_terms import GangKey
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.writes.calls import AdmitGroup, PodReport, admitted_groups
+from phalanx.kube.writes.calls import AdmitGroup, PodReport, RefuseGroup, group_admissions
 from phalanx.kube.writes.event_writer import EventWriter
-from phalanx.kube.writes.group_status import INQUEUE, group_status, pod_progress
+from phalanx.kube.writes.group_status import INQUEUE, group_status, pod_progress, refused_status
 from phalanx.kube.writes.open_calls import OpenCalls
 from phalanx.kube.writes.output_groups import CreateGroup, DeleteGroup, output_changes
 from phalanx.kube.writes.status_writer import REFRESH_S, SETTLE_S
@@ -43,6 +43,7 @@ class _Wanted(NamedTuple):
     item: GroupObject
     status: dict[str, Any]
     since_s: float  #: since when the status is the same but for its text
+    reason: tuple[str, str] | None  #: kind and message for an event, if the gang is pending
 
 
 class GroupWriter:
@@ -68,7 +69,8 @@ class GroupWriter:
         self._outputs: list[CreateGroup | DeleteGroup] = []
         #: PodGroups that were created here and had no pods at the last look.
         self._without_pods: set[DeleteGroup] = set()
-        self._admitted: set[str] = set()
+        #: By uid: the answer that a PodGroup of Volcano without pods has got.
+        self._answered: dict[str, AdmitGroup | RefuseGroup] = {}
         self._has_work = asyncio.Event()
 
     def report(
@@ -117,12 +119,10 @@ class GroupWriter:
         pending = self._wanted.get(key)
         is_same = pending is not None and _kind(pending.status) == _kind(status)
         since_s = pending.since_s if pending is not None and is_same else now_s
-        self._wanted[key] = _Wanted(item, status, since_s)
-        if reason is not None and not progress.has_minimum and self._kinds.get(key) != reason[0]:
-            self._kinds[key] = reason[0]
-            self._events.warn(item.target, *reason)
-        elif progress.has_minimum:
+        if progress.has_minimum:
             self._kinds.pop(key, None)
+            reason = None
+        self._wanted[key] = _Wanted(item, status, since_s, reason)
 
     def _last(self, key: GangKey, item: GroupObject) -> _Shown:
         """What the PodGroup shows: what was written last, or what it was read with."""
@@ -134,18 +134,26 @@ class GroupWriter:
     # PodGroups of Volcano without pods
 
     def _admit(self, model: ClusterModel) -> None:
-        """Set PodGroups to `Inqueue` at once: a controller waits for it to create pods."""
-        admitted = list(admitted_groups(model))
-        self._admitted &= {each.uid for each in admitted}
-        for each in admitted:
+        """Set PodGroups to `Inqueue` at once: a controller waits for it to create pods. Others get
+        a condition that says why they stay."""
+        answers = list(group_admissions(model))
+        answered = self._answered
+        self._answered = {each.uid: each for each in answers if answered.get(each.uid) == each}
+        for each in answers:
             item = model.gangs.object_of(GangKey(GangFamily.VOLCANO, each.namespace, each.name))
-            if item is not None and each.uid not in self._admitted and self._may_act():
-                self._admitted.add(each.uid)
-                self._calls.send(self._set_inqueue(each, item))
+            if item is not None and each.uid not in self._answered and self._may_act():
+                self._answered[each.uid] = each
+                self._calls.send(self._answer(each, item))
 
-    async def _set_inqueue(self, call: AdmitGroup, item: GroupObject) -> None:
-        if not await self._patch(item, {"phase": INQUEUE}):
-            self._admitted.discard(call.uid)
+    async def _answer(self, call: AdmitGroup | RefuseGroup, item: GroupObject) -> None:
+        status: dict[str, Any] = {"phase": INQUEUE}
+        if isinstance(call, RefuseGroup):
+            before, now = item.group.status.conditions, datetime.now(UTC)
+            status = refused_status((call.kind, call.message), before, now)
+        if not await self._patch(item, status):
+            self._answered.pop(call.uid, None)
+        elif isinstance(call, RefuseGroup):
+            self._events.warn(item.target, call.kind, call.message)
 
     # PodGroups that are created here
 
@@ -194,6 +202,9 @@ class GroupWriter:
         self._shown[key] = _Shown(uid, wanted.status, boot_time())
         if not await self._patch(wanted.item, wanted.status):
             self._shown.pop(key, None)
+        elif wanted.reason is not None and self._kinds.get(key) != wanted.reason[0]:
+            self._kinds[key] = wanted.reason[0]
+            self._events.warn(wanted.item.target, *wanted.reason)
 
     async def _patch(self, item: GroupObject, status: dict[str, Any]) -> bool:
         """Write fields of a status; False if the PodGroup is as it was."""
