@@ -1,5 +1,5 @@
 """`python -m benchmarks [core] [planner] [forecast] [costly] [stores] [server] [cluster]
-[containers] [STORE]`.
+[containers] [dashboard] [STORE]`.
 
 Without arguments, all of these run. The name of a store runs the benchmarks of that store, alone
 and under a server. `planner-profile` profiles the first plan. `kubernetes` needs a control plane,
@@ -15,6 +15,7 @@ from benchmarks import (
     containers,
     core,
     costly,
+    dashboard,
     forecast,
     kubernetes,
     planner,
@@ -24,7 +25,7 @@ from benchmarks import (
 
 
 def main(names: list[str]) -> None:
-    alone = ("core", "planner", "forecast", "costly")
+    alone = ("core", "planner", "forecast", "costly", "dashboard")
     on_demand = ("planner-profile", "kubernetes", "kubernetes-full")
     known = (*alone, *on_demand, "stores", "server", "cluster", "containers", *stores.STORES)
     unknown = [name for name in names if name not in known]
@@ -37,6 +38,7 @@ def main(names: list[str]) -> None:
         ("planner-profile", planner.profile),
         ("forecast", forecast.run),
         ("costly", costly.run),
+        ("dashboard", dashboard.run),
         ("kubernetes", kubernetes.run),
         ("kubernetes-full", partial(kubernetes.run, full=True)),
     ):

@@ -229,6 +229,7 @@ async function refreshNow() {
   const began = performance.now();
   try {
     await page.load(page.stop.signal);
+    if (!page.isLoaded) requestAnimationFrame(() => performance.mark("shown")); // drawn in the same frame
     page.isLoaded = true;
     if (state.page === page) state.error = null;
   } catch (error) {

@@ -1,0 +1,210 @@
+"""The dashboard in Chromium on a large cluster: when a page shows its data, and how smooth it stays
+while events stream in. The server is a process of its own and keeps everything in memory."""
+
+import asyncio
+import multiprocessing
+import shutil
+import statistics
+from multiprocessing.connection import Connection
+from typing import Any
+
+from playwright.async_api import Page, async_playwright
+from tests.builders import a_role, a_spec
+from tests.integration.api.serving import Running, serving
+
+from benchmarks.tables import Goal, table
+from phalanx.core.events import CancelRequested, QueueSet, Submitted, WorkerRegistered
+from phalanx.core.model import Protocol, Queue
+from phalanx.core.node import DEVICE, GPU
+from phalanx.engine.turn import Turn
+from phalanx.host.clock import wall_clock
+from phalanx.store.memory import MemoryStore
+
+WORKERS, GPUS = 1000, 8
+RUNNING, PENDING = 5000, 50_000
+EVENTS_PER_S = 200
+WATCHED_S = 10
+QUEUES = 12
+#: A gang is submitted and another one cancelled: a submission, a cancellation, an end.
+_EVENTS_PER_CHANGE = 3
+_TICK_S = 0.1
+
+SMALL, LARGE = Goal("ms", at_most=300), Goal("ms", at_most=1000)
+FRAME = Goal("ms", at_most=34)
+
+PAGES = {
+    "overview": "main .card",
+    "jobs": "main tbody tr a",
+    "cluster": "main canvas",
+    "queues": "main tbody tr",
+}
+_FRAMES = """seconds => new Promise(resolve => {
+    const times = []; let last = performance.now(); const end = last + 1000 * seconds;
+    const step = now => {
+        times.push(now - last); last = now;
+        if (now < end) requestAnimationFrame(step); else resolve(times);
+    };
+    requestAnimationFrame(step);
+})"""
+_SHOWN = "() => performance.getEntriesByName('shown')[0]?.startTime ?? -1"
+
+
+def run() -> None:
+    if shutil.which("chromium") is None:
+        print("\nDashboard: there is no chromium in PATH")
+        return
+    print(f"\nDashboard, {WORKERS:,} workers, {RUNNING:,} running and {PENDING:,} pending gangs")
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()  # so that a server that fails ends the benchmark
+    try:
+        small = ours.recv()
+        rows = asyncio.run(_first_views(small, "empty cluster", SMALL))
+        ours.send("fill")
+        large = ours.recv()
+        rows += asyncio.run(_first_views(large, "large cluster", LARGE))
+        ours.send("traffic")
+        rows += asyncio.run(_frames(large))
+    finally:
+        process.terminate()
+        process.join()
+    table(("page", "median", "95th", "largest", "goal"), rows)
+
+
+# The server
+
+
+def _serve(pipe: Connection) -> None:
+    asyncio.run(_serve_until_killed(pipe))
+
+
+async def _serve_until_killed(pipe: Connection) -> None:
+    async with serving(MemoryStore(clock=wall_clock)) as server:
+        pipe.send(server.url)
+        await asyncio.to_thread(pipe.recv)
+        await _fill(server)
+        pipe.send(server.url)
+        await asyncio.to_thread(pipe.recv)
+        await _change(server)
+
+
+def _spec(job: str, number: int, gpus: int) -> Any:
+    role = a_role(resources={GPU: gpus * DEVICE, "cpu": 1000}, replicas=1, min=1)
+    return a_spec(name=job, queue=f"q-{number % QUEUES}", roles=(role,))
+
+
+async def _fill(server: Running) -> None:
+    """Register the workers, and start and queue gangs."""
+
+    def begin(turn: Turn) -> None:
+        for number in range(QUEUES):
+            turn.apply(QueueSet(Queue(name=f"q-{number}", weight=1 + number % 3)))
+        for number in range(WORKERS):
+            resources = {GPU: GPUS * DEVICE, "cpu": 64_000, "memory": 512 << 30}
+            labels = {"rack": f"r{number // 16:02}", "zone": f"z{number % 3}"}
+            name = f"w-{number:04}"
+            turn.apply(
+                WorkerRegistered(name, "1", Protocol.PLAIN, name, resources, labels, slots=64)
+            )
+
+    await server.engine.do(begin)
+    await _submit(server, "run", RUNNING, WORKERS * GPUS // RUNNING)
+    await server.until(lambda cluster: sum(1 for g in cluster.gangs.values() if g.started()) or 1)
+    await _claim_all(server)
+    await _submit(server, "wait", PENDING, GPUS)
+    await server.services.usage.sample()
+
+
+async def _submit(server: Running, prefix: str, count: int, gpus: int) -> None:
+    for first in range(0, count, 500):
+
+        def work(turn: Turn, first: int = first) -> None:
+            for number in range(first, min(first + 500, count)):
+                job = f"{prefix}-{number}"
+                turn.apply(Submitted(f"j-{job}", _spec(job, number, gpus)))
+
+        await server.engine.do(work)
+        await asyncio.sleep(0)
+
+
+async def _claim_all(server: Running) -> None:
+    """Run what is placed, until as many gangs run as there are."""
+    while True:
+        claimed = 0
+        for number in range(WORKERS):
+            while (await server.call("GET", f"/jobs/next?worker_id=w-{number:04}")).status == 200:
+                claimed += 1
+        running = await server.engine.do(
+            lambda turn: sum(gang.job.phase == "running" for gang in turn.cluster.gangs.values())
+        )
+        if running >= RUNNING or (claimed == 0 and running):
+            return
+
+
+async def _change(server: Running) -> None:
+    """Submit and cancel gangs, so that events stream, until the process is killed."""
+    number = 0
+    per_tick = max(1, round(EVENTS_PER_S * _TICK_S / _EVENTS_PER_CHANGE))
+    while True:
+
+        def work(turn: Turn, first: int = number) -> None:
+            for each in range(first, first + per_tick):
+                turn.apply(Submitted(f"j-new-{each}", _spec(f"new-{each}", each, GPUS)))
+                turn.apply(CancelRequested(f"j-wait-{each}"))
+
+        await server.engine.do(work)
+        number += per_tick
+        await asyncio.sleep(_TICK_S)
+
+
+# The browser
+
+
+async def _first_views(url: str, which: str, goal: Goal) -> list[tuple[str, ...]]:
+    """How long after the beginning of the navigation each page shows its data."""
+    rows = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for name in PAGES:
+            times = []
+            for _ in range(5):
+                page = await browser.new_page()
+                await _open(page, url, name)
+                times.append(float(await page.evaluate(_SHOWN)))
+                await page.close()
+            rows.append(_row(f"{name}: first view, {which}", times, goal, statistics.median(times)))
+        await browser.close()
+    return rows
+
+
+async def _open(page: Page, url: str, name: str) -> None:
+    await page.goto(f"{url}/#/{name}")
+    await page.locator("main[aria-busy=false]").wait_for(timeout=60_000)
+
+
+async def _frames(url: str) -> list[tuple[str, ...]]:
+    rows = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for name in PAGES:
+            page = await browser.new_page()
+            await _open(page, url, name)
+            times: list[float] = await page.evaluate(_FRAMES, WATCHED_S)
+            slow = statistics.quantiles(times, n=20)[-1]
+            title = f"{name}: frames, {EVENTS_PER_S} events/s"
+            rows.append(_row(title, times, FRAME, slow))
+            await page.close()
+        await browser.close()
+    return rows
+
+
+def _row(title: str, times: list[float], goal: Goal, judged: float) -> tuple[str, ...]:
+    slow = statistics.quantiles(times, n=20)[-1]
+    numbers = (statistics.median(times), slow, max(times))
+    return (title, *(f"{value:,.0f}" for value in numbers), goal.verdict(judged))
