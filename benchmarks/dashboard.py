@@ -13,9 +13,10 @@ from tests.builders import a_role, a_spec
 from tests.integration.api.serving import Running, serving
 
 from benchmarks.tables import Goal, table
-from phalanx.core.events import CancelRequested, QueueSet, Submitted, WorkerRegistered
+from phalanx.core.events import CancelRequested, Claimed, QueueSet, Submitted, WorkerRegistered
 from phalanx.core.model import Protocol, Queue
 from phalanx.core.node import DEVICE, GPU
+from phalanx.core.states import State
 from phalanx.engine.turn import Turn
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
@@ -110,18 +111,20 @@ async def _fill(server: Running) -> None:
             )
 
     await server.engine.do(begin)
-    await _submit(server, "run", RUNNING, WORKERS * GPUS // RUNNING)
-    await server.until(lambda cluster: sum(1 for g in cluster.gangs.values() if g.started()) or 1)
-    await _claim_all(server)
-    await _submit(server, "wait", PENDING, GPUS)
+    # With one and two GPUs each, the running gangs fill the cluster.
+    doubles = WORKERS * GPUS - RUNNING
+    await _submit(server, "run", range(doubles), 2)
+    await _submit(server, "run", range(doubles, RUNNING), 1)
+    await _run_all(server)
+    await _submit(server, "wait", range(PENDING), GPUS)
     await server.services.usage.sample()
 
 
-async def _submit(server: Running, prefix: str, count: int, gpus: int) -> None:
-    for first in range(0, count, 500):
+async def _submit(server: Running, prefix: str, numbers: range, gpus: int) -> None:
+    for first in range(0, len(numbers), 500):
 
-        def work(turn: Turn, first: int = first) -> None:
-            for number in range(first, min(first + 500, count)):
+        def work(turn: Turn, some: range = numbers[first : first + 500]) -> None:
+            for number in some:
                 job = f"{prefix}-{number}"
                 turn.apply(Submitted(f"j-{job}", _spec(job, number, gpus)))
 
@@ -129,18 +132,20 @@ async def _submit(server: Running, prefix: str, count: int, gpus: int) -> None:
         await asyncio.sleep(0)
 
 
-async def _claim_all(server: Running) -> None:
-    """Run what is placed, until as many gangs run as there are."""
-    while True:
-        claimed = 0
-        for number in range(WORKERS):
-            while (await server.call("GET", f"/jobs/next?worker_id=w-{number:04}")).status == 200:
-                claimed += 1
-        running = await server.engine.do(
-            lambda turn: sum(gang.job.phase == "running" for gang in turn.cluster.gangs.values())
-        )
-        if running >= RUNNING or (claimed == 0 and running):
-            return
+async def _run_all(server: Running) -> None:
+    """Run what is placed, until all running gangs run."""
+    running = 0
+    while running < RUNNING:
+
+        def work(turn: Turn) -> int:
+            tasks = [task for gang in turn.cluster.gangs.values() for task in gang.tasks]
+            for task in tasks:
+                if task.state is State.RESERVED:
+                    turn.apply(Claimed(task.id, task.worker))
+            return sum(task.state is State.RUNNING for task in tasks)
+
+        running = await server.engine.do(work)
+        await asyncio.sleep(_TICK_S)
 
 
 async def _change(server: Running) -> None:

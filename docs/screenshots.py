@@ -82,9 +82,12 @@ async def a_busy_cluster(server: Running) -> None:
     now, used = wall_clock(), 150.0
     samples = []
     for minute in range(24 * 60, 0, -1):
-        used = min(250.0, max(60.0, used + random.uniform(-7, 7.4)))
+        used = min(252.0, max(90.0, used + random.uniform(-9, 10) + (2 if minute < 40 else 0)))
         samples.append(
-            UsageSample(now - minute * MINUTE, WORKERS * GPUS * 1000, int(used) * 1000, 9, 5)
+            UsageSample(
+                *(now - minute * MINUTE, WORKERS * GPUS * 1000, int(used) * 1000, 9, 5),
+                ended={"done": 1, "failed": minute % 97 == 0, "cancelled": minute % 300 == 0},
+            )
         )
     await server.services.usage.load()
     server.services.usage._samples.extend(samples)

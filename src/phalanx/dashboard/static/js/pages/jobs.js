@@ -2,8 +2,8 @@
 
 import { h } from "../dom.js";
 import { get } from "../api.js";
-import { choice, pill, table, textField } from "../components.js";
-import { since } from "../format.js";
+import { bar, choice, pill, table, textField } from "../components.js";
+import { duration, since, whole } from "../format.js";
 import { href } from "../router.js";
 
 const PHASES = ["running", "starting", "stopping", "pending", "done", "failed", "cancelled", "timed-out"];
@@ -40,9 +40,17 @@ export function jobs(context) {
     { title: "tasks", class: "n", cell: (job) => String(job.size) },
     { title: "attempt", class: "n wide-only", cell: (job) => String(job.attempt) },
     { title: "age", class: "n", cell: (job) => since(job.created_at) },
-    { title: "why", cell: (job) => h("span.muted", (job.reason && job.reason.message) || job.cause || "") },
+    { title: "progress, or why", cell: (job) => progressOf(job) || h("span.muted", (job.reason && job.reason.message) || job.cause || "") },
     { title: "owner", class: "wide-only", cell: (job) => job.owner || "" },
   ];
+
+  // Of a running job: a bar if the last step is known, and the step.
+  function progressOf({ progress, phase }) {
+    if (!progress || phase !== "running") return null;
+    const { step, total, eta_s: eta } = progress;
+    const words = `step ${whole(step)}${total ? ` of ${whole(total)}` : ""}${eta ? ` · ${duration(eta)} left` : ""}`;
+    return h("div.step", total ? bar([{ value: step, class: "run" }], total, { label: words }) : null, h("span.muted", words));
+  }
 
   function view() {
     const filters = shown();

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { get } from "../api.js";
-import { card, choice, panel } from "../components.js";
+import { card, choice, panel, table } from "../components.js";
 import { lineChart } from "../chart.js";
 import { clock, decimal, gpuHours, money, percent, plural, since, whole } from "../format.js";
 import { pendingTable } from "../pending-table.js";
@@ -14,14 +14,16 @@ export function overview(context) {
   let usage = null;
   let shares = null;
   let servers = null;
+  let cost = null;
   const span = () => (context.params.span === "day" ? "day" : "hour");
 
   async function load(signal) {
-    [now, usage, shares, servers] = await Promise.all([
+    [now, usage, shares, servers, cost] = await Promise.all([
       get("/overview", { signal }),
       get("/usage", { query: { window: span() }, signal }),
       get("/shares", { signal }),
       get("/servers", { signal }),
+      get("/cost", { signal }),
     ]);
   }
 
@@ -43,10 +45,12 @@ export function overview(context) {
             usageChart(usage, now, span()),
           ),
           panel("Pending", "reserved starts first, then by priority and age", pendingTable(now.first_pending), moreLink(now)),
+          panel("Lost work", "the jobs that lost the most since the beginning", lostTable(cost)),
         ),
         h(
           "div",
           panel("Queues", "used, striped: borrowed, grey: wanted, mark: fair share", queueSummary(shares)),
+          now.closed_workers.length ? panel("Workers that take no tasks", null, closedList(now)) : null,
           panel("Ended in the last day", null, endedList(now)),
           panel("Servers", null, serverList(servers)),
         ),
@@ -108,6 +112,27 @@ function endedList(now) {
     "ul.facts",
     rows.map(([phase, words]) => h("li", h("a", { href: href("jobs", { phase }) }, words), h("span.num", whole(now.ended[phase] || 0)))),
   );
+}
+
+const closedList = (now) => {
+  const count = now.workers.cordoned + now.workers.leaving + now.workers.lost;
+  return h(
+    "p.list",
+    now.closed_workers.map((name) => h("a", { key: name, href: href("cluster", { view: "table" }) }, name)),
+    count > now.closed_workers.length ? h("span.muted", `and ${whole(count - now.closed_workers.length)} more`) : null,
+  );
+};
+
+function lostTable(cost) {
+  const hasPrice = Object.keys(cost.price).length > 0;
+  const columns = [
+    { title: "job", cell: (each) => h("a", { href: href(["job", each.job]) }, each.name) },
+    { title: "queue", cell: (each) => each.queue },
+    { title: "stops", class: "n", cell: (each) => whole(each.lost.count) },
+    { title: "lost", class: "n", cell: (each) => gpuHours(each.lost.gpu_s) },
+  ];
+  if (hasPrice) columns.push({ title: "cost", class: "n", cell: (each) => money(each.lost.cost) });
+  return table(columns, cost.jobs.slice(0, 5), { keyOf: (each) => each.job, caption: "Jobs that lost the most work", empty: "No work was lost to evictions or failures." });
 }
 
 function serverList({ leader, standbys }) {
