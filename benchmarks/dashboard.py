@@ -29,6 +29,7 @@ QUEUES = 12
 #: A gang is submitted and another one cancelled: a submission, a cancellation, an end.
 _EVENTS_PER_CHANGE = 3
 _TICK_S = 0.1
+_CHUNK = 2000
 
 SMALL, LARGE = Goal("ms", at_most=300), Goal("ms", at_most=1000)
 FRAME = Goal("ms", at_most=34)
@@ -121,9 +122,9 @@ async def _fill(server: Running) -> None:
 
 
 async def _submit(server: Running, prefix: str, numbers: range, gpus: int) -> None:
-    for first in range(0, len(numbers), 500):
+    for first in range(0, len(numbers), _CHUNK):
 
-        def work(turn: Turn, some: range = numbers[first : first + 500]) -> None:
+        def work(turn: Turn, some: range = numbers[first : first + _CHUNK]) -> None:
             for number in some:
                 job = f"{prefix}-{number}"
                 turn.apply(Submitted(f"j-{job}", _spec(job, number, gpus)))
