@@ -23,7 +23,7 @@ from phalanx.core.events import (
     Victim,
 )
 from phalanx.core.reasons import Reason
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import MINUTE, Micros
 from phalanx.engine.errors import NoAnswer
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
@@ -36,6 +36,8 @@ from phalanx.plan.state.planner_state import PlannerState
 
 Planner = Callable[[PlannerState, PlannerDelta, Micros], Awaitable[Plan]]
 
+#: While forks are asked for, the state before each plan is kept: a long plan holds up no question.
+_FORKS_KEPT: Micros = MINUTE
 #: A plan is expected to take no longer than the last one, if little has changed since.
 _QUICK_S = 0.002
 _FEW = 100
@@ -101,6 +103,9 @@ class PlannerLoop:
         self._settings = settings
         #: Held while a plan is made: only the planner reads and changes the state then.
         self._planning = asyncio.Lock()
+        #: The state before the plan that is being made, and when a fork was last asked for.
+        self._before_plan: ForkedState | None = None
+        self._forked_at: Micros = -_FORKS_KEPT
         self._changed = asyncio.Event()
         self._changed.set()
         #: Why each pending job is pending, as of the last plan.
@@ -115,7 +120,14 @@ class PlannerLoop:
             self._changed.set()
 
     async def fork(self) -> ForkedState:
-        """The state with everything that is durable by now. Waits for a plan that is being made."""
+        """The state with everything that is durable by now.
+
+        Waits for a plan that is being made, unless forks were asked for shortly before it began.
+        """
+        self._forked_at = self._writer.now()
+        if self._planning.locked() and self._before_plan is not None:
+            state, delta, now = self._before_plan
+            return ForkedState(state.fork(), delta.followed_by(self._delta), now)
         async with self._planning:
             return ForkedState(self._state.fork(), self._delta.copy(), self._writer.now())
 
@@ -140,8 +152,13 @@ class PlannerLoop:
     async def _plan_once(self) -> None:
         async with self._planning:
             delta, self._delta = self._delta, PlannerDelta()
-            began = asyncio.get_running_loop().time()
-            made = await self._planner(self._state, delta, self._writer.now())
+            began, now = asyncio.get_running_loop().time(), self._writer.now()
+            if now - self._forked_at < _FORKS_KEPT:
+                self._before_plan = ForkedState(self._state.fork(), delta.copy(), now)
+            try:
+                made = await self._planner(self._state, delta, now)
+            finally:
+                self._before_plan = None
         self._telemetry.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
         if not made.cursor.is_at_start:

@@ -26,13 +26,19 @@ class Snapshots:
         self._taken_at = float("-inf")
         self._answers: dict[object, Any] = {}
 
+    def forget(self) -> None:
+        """Answer the next question with a new fork."""
+        self._taken_at = float("-inf")
+
     async def ask(self, question: Callable[[PlannerState, Micros], T], *, fresh: bool = False) -> T:
         """The answer to a question that depends on the state and the time only, at most a second
         old, or, with `fresh`, about everything that is durable by now. Raises NotLeading."""
         async with self._lock:
             self._engine.check_leading()
             now_s = asyncio.get_running_loop().time()
-            if fresh or self._fork is None or now_s - self._taken_at > _FRESH_S:
+            if fresh:
+                self.forget()
+            if self._fork is None or now_s - self._taken_at > _FRESH_S:
                 fork = await self._engine.fork_planner_state()
                 await asyncio.to_thread(fork.state.update, fork.delta)
                 self._fork, self._taken_at, self._answers = fork, now_s, {}

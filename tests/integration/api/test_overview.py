@@ -1,13 +1,21 @@
 """The cluster as a whole: overview, usage, map, shares, plans of queues, servers."""
 
+import asyncio
 from typing import Any
 
-from phalanx.core.time_units import HOUR, MINUTE
+import pytest
+
+from phalanx.core.time_units import HOUR, MINUTE, Micros
+from phalanx.engine import engine as engine_module
+from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.usage_history import UsageSample
 from phalanx.host.clock import wall_clock
+from phalanx.plan.decisions import Plan
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Note
-from tests.integration.api.serving import Running, serving
+from tests.integration.api.serving import PATIENCE_S, Running, serving
 
 
 async def a_cluster(server: Running, workers: int = 2, gpus: int = 4) -> None:
@@ -147,3 +155,31 @@ async def test_the_leader_and_its_standbys_are_listed(server: Running) -> None:
     seen = (await server.call("GET", "/servers")).body
     assert seen["leader"]["url"] == server.url
     assert seen["standbys"] == [{"name": "srv-2", "url": "http://10.0.0.2:8080"}]
+
+
+async def test_a_long_plan_holds_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, goes_on = 0, asyncio.Event()
+
+    async def slow(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+        nonlocal plans
+        plans += 1
+        if held:
+            await goes_on.wait()
+        return await plan_inline(state, delta, now)
+
+    held: list[bool] = []
+    monkeypatch.setattr(engine_module, "PlannerThread", lambda: slow)
+    async with serving(MemoryStore(clock=wall_clock)) as server:
+        await a_cluster(server)
+        assert (await server.call("GET", "/map")).body["jobs"] == []
+        held.append(True)
+        before = plans
+        await submit(server, "train", 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while plans == before:
+                await asyncio.sleep(0)
+        server.services.snapshots.forget()
+        seen = (await server.call("GET", "/overview")).body
+        assert (seen["gpus"], seen["pending"]) == (8, 1)
+        held.clear()
+        goes_on.set()

@@ -28,6 +28,11 @@ class PlannerDelta(msgspec.Struct):
     def copy(self) -> "PlannerDelta":
         return PlannerDelta(self.gangs.copy(), self.nodes.copy(), self.queues)
 
+    def followed_by(self, later: "PlannerDelta") -> "PlannerDelta":
+        """Both, one after the other, as one delta."""
+        queues = self.queues if later.queues is None else later.queues
+        return PlannerDelta(self.gangs | later.gangs, self.nodes | later.nodes, queues)
+
     @property
     def size(self) -> int:
         return len(self.gangs) + len(self.nodes)
