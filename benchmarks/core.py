@@ -1,4 +1,4 @@
-"""The core alone: events applied per second, and memory of a pending task.
+"""The core alone: events applied per second, memory of a pending task, and an array.
 
 Only `Cluster.apply` is timed, not the benchmark's own choice of events and places.
 """
@@ -28,6 +28,8 @@ from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND, Micros
+from phalanx.plan.cycle import plan
+from phalanx.plan.state.planner_state import PlannerState
 
 WORKERS = 1_000
 GPUS = 8
@@ -41,8 +43,10 @@ PROGRESS_REPORTS = 5
 BACKLOG = 2_000
 
 PENDING_TASKS = 100_000
+ELEMENTS = 10_000
 
 EVENTS_GOAL = Goal(at_least=50_000, unit="events/s")
+ELEMENT_GOAL = Goal(at_most=200, unit="bytes")
 BYTES_GOAL = Goal(at_most=2_048, unit="bytes")
 
 
@@ -200,15 +204,15 @@ def loaded(rows: bytes) -> Cluster:
     return Cluster.load(msgspec.json.decode(rows, type=Rows), SECOND)
 
 
-def measured(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
-    """A cluster, and its memory in bytes per task."""
+def measured(make: Callable[[], Cluster], count: int = PENDING_TASKS) -> tuple[Cluster, float]:
+    """A cluster, and its memory in bytes for each of so many tasks."""
     gc.collect()
     tracemalloc.start()
     cluster = make()
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return cluster, used / PENDING_TASKS
+    return cluster, used / count
 
 
 def measure_events() -> None:
@@ -244,8 +248,77 @@ def measure_memory() -> None:
     )
 
 
+def measure_array() -> None:
+    """An array of 10,000 elements: submitted, loaded by a new leader, planned, and run."""
+    print(f"Core: an array of {ELEMENTS:,} elements on a full cluster")
+    cluster, used_bytes = measured(partial(_with_array, busy=True), ELEMENTS)
+    began = time.perf_counter()
+    _with_array(busy=True)
+    submit_s = time.perf_counter() - began
+    rows = stored(cluster)
+    began = time.perf_counter()
+    loaded(rows)
+    load_s = time.perf_counter() - began
+    state = PlannerState.of(cluster)
+    plan(state, SECOND)
+    began = time.perf_counter()
+    plan(state, 2 * SECOND)
+    plan_s = time.perf_counter() - began
+    ended, run_s = _run_array()
+    lines = [
+        (
+            "memory of a pending element",
+            f"{used_bytes:,.0f}",
+            "bytes",
+            ELEMENT_GOAL.verdict(used_bytes),
+        ),
+        ("submitted", f"{1e3 * submit_s:,.1f}", "ms", ""),
+        ("loaded by a new leader", f"{1e3 * load_s:,.1f}", "ms", ""),
+        ("planned, nothing fits", f"{1e3 * plan_s:,.1f}", "ms", ""),
+        ("placed, started and ended one by one", f"{ended / run_s:,.0f}", "elements/s", ""),
+    ]
+    table(("array", "value", "unit", "goal"), lines)
+
+
+def _with_array(*, busy: bool) -> Cluster:
+    """A cluster of one worker, which another job occupies if it is busy, and a pending array."""
+    cluster = Cluster()
+    worker = events.WorkerRegistered("w", "1", Protocol.SYNC, "w:7000", {GPU: DEVICE})
+    cluster.apply(worker, SECOND)
+    cluster.apply(events.Inventoried("w", "1", ()), SECOND)
+    role = {"command": "train --seed {index}", "resources": {"gpu": 1}}
+    if busy:
+        cluster.apply(events.Submitted("j-busy", job_spec({"roles": {"w": role}})), SECOND)
+        _place(cluster, "j-busy")
+    document = {"roles": {"w": role}, "array": f"0-{ELEMENTS - 1}"}
+    cluster.apply(events.Submitted("j-array", job_spec(document)), SECOND)
+    return cluster
+
+
+def _place(cluster: Cluster, job: str) -> None:
+    placement = events.Placement(job, cluster.gangs[job].job.version, (Assignment(0, "w"),))
+    cluster.apply(events.Placed((placement,)), SECOND)
+
+
+def _run_array() -> tuple[int, float]:
+    """Run every element of an array: their number, and the seconds that it took."""
+    cluster = _with_array(busy=False)
+    began = time.perf_counter()
+    for index in range(ELEMENTS):
+        job = f"j-array[{index}]"
+        _place(cluster, job)
+        for event in (events.Accepted, events.Started, events.Exited):
+            fields = (f"{job}.0", 1, 0) if event is events.Exited else (f"{job}.0", 1)
+            cluster.apply(event(*fields), SECOND)
+    if cluster.gangs:
+        raise AssertionError("bug: the array has not ended")
+    return ELEMENTS, time.perf_counter() - began
+
+
 def run() -> None:
-    """Run both benchmarks and print the results."""
+    """Run the benchmarks and print the results."""
     measure_events()
     print()
     measure_memory()
+    print()
+    measure_array()

@@ -46,6 +46,11 @@ BODIES: dict[str, tuple[str, str, bytes]] = {
         json.dumps({"roles": {f"r{n}": ROLE for n in range(1000)}}).encode(),
     ),
     "a job of 10,000 tasks": ("POST", "/jobs", b"command: a\ngang_size: 10000\n"),
+    "an array of 10,000 elements": (
+        "POST",
+        "/jobs",
+        json.dumps({"roles": {"w": ROLE}, "array": "0-9999"}).encode(),
+    ),
     "a file of 500 jobs": ("POST", "/jobs", b"---\ncommand: a\n" * 500),
     "a batch of 500 gangs": ("POST", "/jobs:batch", b"---\ncommand: a\ngang_size: 20\n" * 500),
     "a plan of 1,000 roles": (

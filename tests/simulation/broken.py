@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from phalanx.core import cluster, events
+from phalanx.core.array import WAITING, Array
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
-from phalanx.core.handlers import fail, reserve, start, workers
+from phalanx.core.handlers import arrays, fail, reserve, start, workers
 from phalanx.core.invariants import Invariant
 from phalanx.core.model import Task
 from phalanx.engine import agent_instructions, agent_sync, writer
@@ -121,6 +122,35 @@ def a_lost_worker_keeps_its_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workers, "_lose_tasks", lambda tx, node: None)
 
 
+def elements_ignore_the_parallel_limit(patch: pytest.MonkeyPatch) -> None:
+    def free_slots(array: Array) -> int:
+        job = array.job
+        is_closed = job.is_ending or job.on_hold or job.pending is not None
+        return 0 if is_closed else array.number_in(WAITING)
+
+    patch.setattr(Array, "free_slots", property(free_slots))
+
+
+def ended_elements_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    original = arrays.note_element
+
+    def note_element(tx: Changes, gang: Gang) -> None:
+        if gang.job.end is None:
+            original(tx, gang)
+
+    patch.setattr(arrays, "note_element", note_element)
+
+
+def the_window_is_filled_only_at_the_submission(patch: pytest.MonkeyPatch) -> None:
+    original = arrays._add_element
+
+    def add_element(tx: Changes, array: Array) -> None:
+        if array.job.id in tx.added:
+            original(tx, array)
+
+    patch.setattr(arrays, "_add_element", add_element)
+
+
 class Found(NamedTuple):
     """How a broken rule is found."""
 
@@ -159,5 +189,8 @@ BREAKS: dict[Break, Found] = {
     ),
     old_reports_are_taken_for_new_ones: Found(5, {SimulationInvariant.VANISHED_PROCESSES_ARE_DEAD}),
     a_vanished_task_is_not_missed: Found(15, {SimulationInvariant.JOBS_END}),
+    elements_ignore_the_parallel_limit: Found(0, {Invariant.PARALLEL_IS_KEPT}),
+    ended_elements_are_not_noted: Found(0, {Invariant.ELEMENTS_MATCH_JOBS}),
+    the_window_is_filled_only_at_the_submission: Found(0, {Invariant.WINDOW_IS_FULL}),
     a_lost_worker_keeps_its_tasks: Found(1, {Invariant.NO_PLACE_ON_A_LOST_WORKER}),
 }

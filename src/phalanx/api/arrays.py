@@ -9,12 +9,12 @@ from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.audit import note_job
 from phalanx.api.auth import USERS, principal_of
-from phalanx.api.elements import NEVER_RAN, UNSUCCESSFUL, element_views, live_array, stored_array
+from phalanx.api.elements import UNSUCCESSFUL, element_views, live_array, stored_array
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find, unknown
 from phalanx.api.services import services_of
 from phalanx.api.views import job_view
-from phalanx.core.array import PHASES, Array
+from phalanx.core.array import NEVER_RAN, PHASES, Array
 from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import ElementsCancelled, ElementsRetried
 from phalanx.core.ids import element_id

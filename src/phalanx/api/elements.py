@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from phalanx.api.services import Services
 from phalanx.api.visibility import visible_cause
-from phalanx.core.array import ENDS, PHASES, UNFINISHED, WAITING, Array
+from phalanx.core.array import ENDS, NEVER_RAN, PHASES, UNFINISHED, WAITING, Array
 from phalanx.core.causes import cancelled
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import element_values
@@ -22,8 +22,6 @@ from phalanx.identity.principal import Principal
 from phalanx.wire.jobs import ElementView
 from phalanx.wire.times import iso_time_or_none
 
-#: The states of elements that ended without an attempt.
-NEVER_RAN = frozenset(state.upper() for state in ENDS.values())
 #: The states of elements that ended without success.
 UNSUCCESSFUL = frozenset(PHASES) - UNFINISHED - {ENDS[Phase.DONE]}
 

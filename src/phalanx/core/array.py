@@ -35,6 +35,8 @@ ENDS: dict[Phase, str] = {
     Phase.CANCELLED: "c",
     Phase.TIMED_OUT: "t",
 }
+#: The states of elements that ended without an attempt.
+NEVER_RAN = frozenset(state.upper() for state in ENDS.values())
 UNFINISHED = frozenset({WAITING, *LIVE.values()})
 #: The phase that users see.
 PHASES: dict[str, Phase] = (
@@ -95,7 +97,10 @@ class Array(Gang):
 
     def number_in(self, states: Iterable[str]) -> int:
         """How many elements are in one of these states."""
-        return sum(self.tally.get(state, 0) for state in states)
+        tally, count = self.tally, 0
+        for state in states:
+            count += tally.get(state, 0)
+        return count
 
     @property
     def unfinished(self) -> int:
@@ -185,13 +190,18 @@ class Array(Gang):
 
     @property
     def element_counts(self) -> ElementCounts:
-        counts = {
-            phase.value.replace("-", "_"): self.number_in(state)
-            for phase, state in (LIVE | ENDS).items()
-        }
-        counts["pending"] += self.number_in(WAITING)
-        never = self.number_in(state.upper() for state in ENDS.values())
-        return ElementCounts(**counts, never_ran=never)
+        count = self.number_in
+        return ElementCounts(
+            pending=count((WAITING, LIVE[Phase.PENDING])),
+            starting=count(LIVE[Phase.STARTING]),
+            running=count(LIVE[Phase.RUNNING]),
+            stopping=count(LIVE[Phase.STOPPING]),
+            done=count(ENDS[Phase.DONE]),
+            failed=count(ENDS[Phase.FAILED]),
+            cancelled=count(ENDS[Phase.CANCELLED]),
+            timed_out=count(ENDS[Phase.TIMED_OUT]),
+            never_ran=count(NEVER_RAN),
+        )
 
 
 def elements_of(job: Job) -> Indices:

@@ -251,10 +251,12 @@ class Cluster:
         for name in (*changes.added, *changes.joined):
             gang = changes.gangs[name]
             self._change_load(gang, self.gangs.get(name))
-        for array in dict.fromkeys(array for array, _ in changes.elements):
-            before = self.gangs.get(array)
-            if before is not None:
-                self._change_load(changes.gangs[array], before)
+        for name in dict.fromkeys(array for array, _ in changes.elements):
+            array, before = changes.gangs[name], self.gangs.get(name)
+            if isinstance(array, Array) and isinstance(before, Array):
+                ended, spec = before.unfinished - array.unfinished, array.job.spec
+                if ended:
+                    self._add_load(spec.namespace, -ended, -ended * spec.size, 0)
         for key, cron in changes.crons.items():
             old = self.crons.get(key)
             if old is None or cron is None or old.spec is not cron.spec:

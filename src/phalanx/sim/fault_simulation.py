@@ -10,7 +10,9 @@ from random import Random
 from typing import Any
 
 from phalanx.core import events
+from phalanx.core.array import elements_of
 from phalanx.core.ids import JOB_ID_BITS, job_id
+from phalanx.core.model import Job
 from phalanx.core.reasons import After, NeverFits, NotEnough
 from phalanx.core.spec.job import DEPENDENCY_FIELDS
 from phalanx.core.spec.validation import job_spec
@@ -27,6 +29,8 @@ from phalanx.sim.server import SimulatedServer
 _START: Micros = 1_700_000_000 * SECOND
 #: After the last fault, all jobs must end within this time, with all retries and timeouts.
 _END_WITHIN_S = 2 * 3600.0
+#: Every so many submissions one is an array.
+_ARRAY_EVERY = 6
 
 
 class FaultSimulation:
@@ -77,6 +81,8 @@ class FaultSimulation:
             document[DEPENDENCY_FIELDS[len(self.acknowledged) % 3]] = dependencies
         if replicas == 2 and document["restart"] != "never":
             document["watch"] = {"loss": {"nan": "restart"}}
+        if len(self.acknowledged) % _ARRAY_EVERY == _ARRAY_EVERY - 1:
+            document["array"] = random.choice(["0-5", "0-7%2", "2,5-9:2%1"])
         job = job_id(random.getrandbits(JOB_ID_BITS))
         ended = self._ended(dependencies)
         event = events.Submitted(job, job_spec(document), ended=ended)
@@ -117,9 +123,24 @@ class FaultSimulation:
 
     async def _cancel(self) -> None:
         if self.acknowledged:
-            await self.network.command(
-                events.CancelRequested(self.random.choice(self.acknowledged))
-            )
+            job = self.random.choice(self.acknowledged)
+            row = self.checks.job(job)
+            if row is not None and row.is_array:
+                await self._change_elements(row)
+            else:
+                await self.network.command(events.CancelRequested(job))
+
+    async def _change_elements(self, array: Job) -> None:
+        """Cancel some elements or all of them, or run those again that have failed."""
+        job, indices = array.id, tuple(elements_of(array))
+        if not array.is_live:
+            blocks = self.checks.elements(job)
+            event: events.Event = events.ElementsRetried(job, row=array, blocks=blocks)
+        elif len(self.acknowledged) % 2:
+            event = events.ElementsCancelled(job, indices[1:4])
+        else:
+            event = events.CancelRequested(job)
+        await self.network.command(event)
 
     async def _evict(self) -> None:
         if self.acknowledged:
@@ -229,6 +250,9 @@ class FaultSimulation:
             return False
         if not row.is_live:
             return True
+        if row.is_array:
+            waits = () if row.pending is None else row.pending.after
+            return all(map(self._is_settled, waits or self.checks.live_elements(job) or [""]))
         leader = next((s.engine for s in self.servers if s.is_up and s.engine.is_leading), None)
         reason = None if leader is None else leader.reasons.get(job)
         if isinstance(reason, After):

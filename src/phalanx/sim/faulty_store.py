@@ -6,7 +6,10 @@ It also checks that no leader writes to a finished job again.
 import asyncio
 from random import Random
 
+from phalanx.core.ids import element_id
 from phalanx.core.model import Job, Rows, Task
+from phalanx.core.records import ElementsRetryRequested
+from phalanx.core.spec.arrays import parsed_indices
 from phalanx.core.states import TERMINAL, UNPLACED, State
 from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.store.memory import MemoryDatabase, MemoryStore
@@ -23,6 +26,9 @@ class FinishedRows:
 
     def check(self, batch: Batch) -> None:
         """Raise InvariantViolated if the batch changes a finished row."""
+        for record in batch.records:
+            if isinstance(record, ElementsRetryRequested):
+                self._forget(record)
         for task in batch.tasks:
             key = (task.job, task.index)
             kept = self._tasks.get(key)
@@ -37,6 +43,14 @@ class FinishedRows:
                 raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"job {job.id}")
             if job.is_live:
                 del self._jobs[job.id]
+
+    def _forget(self, retry: ElementsRetryRequested) -> None:
+        """An array that is retried begins again, and so do these elements."""
+        elements = {element_id(retry.job, index) for index in parsed_indices(retry.indices)}
+        for job in (retry.job, *elements):
+            self._jobs.pop(job, None)
+        for key in [key for key in self._tasks if key[0] in elements]:
+            del self._tasks[key]
 
     def _is_repeated(self, kept: Task, task: Task) -> bool:
         """Whether a done task was requeued with its gang, before the job ended."""

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from phalanx.core.causes import TaskEnding
 from phalanx.core.ids import split_task
-from phalanx.core.model import Job, Task
-from phalanx.core.records import TaskFailed
+from phalanx.core.model import ElementBlock, Job, Task
+from phalanx.core.records import ElementsRetryRequested, TaskFailed
 from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
@@ -34,6 +34,19 @@ class MachineChecks:
         """The job as it is in the database, if it is there."""
         row = self._database.jobs.get(job)
         return None if row is None else rows.job_from(row.doc)
+
+    def elements(self, array: str) -> tuple[ElementBlock, ...]:
+        """The states of the elements of an array, as they are in the database."""
+        blocks = sorted(self._database.others[rows.ELEMENTS.name].items())
+        return tuple(rows.elements_from(doc) for key, doc in blocks if key[0] == array)
+
+    def live_elements(self, array: str) -> list[str]:
+        """The elements of an array that are unfinished jobs in the database."""
+        return [
+            row.id
+            for row in self._database.jobs.values()
+            if row.array == array and row.finished_at is None
+        ]
 
     def _task(self, task: str) -> Task:
         job, index = split_task(task)
@@ -100,6 +113,10 @@ class MachineChecks:
                 record = rows.record_from(row.doc)
                 if isinstance(record, TaskFailed):
                     self._check_failure(record)
+                elif isinstance(record, ElementsRetryRequested):
+                    # The failures of retried elements are forgotten.
+                    for job in [job for job in self._failures if job.startswith(record.job + "[")]:
+                        del self._failures[job]
         self._last_seq = self._database.last_seq
 
     def _check_failure(self, record: TaskFailed) -> None:

@@ -30,7 +30,7 @@ from phalanx.core.time_units import Micros
 def wrong_reasons(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) -> Iterator[str]:
     """A sentence for each pending gang that has no reason, or a wrong one."""
     for job, gang in cluster.gangs.items():
-        if gang.job.phase is not Phase.PENDING:
+        if gang.job.phase is not Phase.PENDING or gang.job.is_array:
             continue
         reason = reasons.get(job)
         if reason is None:
