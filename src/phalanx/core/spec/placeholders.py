@@ -37,7 +37,8 @@ def filled_variable(template: str, values: Mapping[str, str]) -> str:
     """
     if "{" not in template:
         return template
-    matches = chain(REFERENCE.finditer(template), SECRET_REFERENCE.finditer(template))
+    secrets = (m for m in SECRET_REFERENCE.finditer(template) if m["malformed"] is None)
+    matches = chain(REFERENCE.finditer(template), secrets)
     text, at = "", 0
     for match in sorted(matches, key=re.Match.start):
         text += _literal(template[at : match.start()], values) + match[0]
