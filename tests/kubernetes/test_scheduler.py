@@ -121,6 +121,20 @@ async def test_pods_of_other_schedulers_are_counted_and_left_alone(pool: Pool) -
         await bound(pool, "other", "small")
 
 
+async def test_pods_are_listed_again_only_when_another_scheduler_may_have_bound_some(
+    pool: Pool,
+) -> None:
+    await pool.add_nodes(1)
+    async with scheduler(pool) as running:
+        await pool.create_pod("first")
+        await bound(pool, "first")
+        assert running.watch.pods.lists == 1
+        running.leadership_changed()
+        await pool.create_pod("second")
+        await bound(pool, "first", "second")
+        assert running.watch.pods.lists == 2
+
+
 async def test_a_pod_that_another_scheduler_binds_is_reported(pool: Pool) -> None:
     [node] = await pool.add_nodes(1, {GPU: "0"})
     async with scheduler(pool) as running:

@@ -10,6 +10,7 @@ from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.credentials import ConfiguredCredentials
+from phalanx.kube.connection.errors import ConnectionConfigError
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -156,3 +157,10 @@ async def test_a_silent_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(serve) as client:
         with pytest.raises(ApiUnreachableError, match="no answer in time"):
             await client.watch("/", {}, lambda _: None)
+
+
+async def test_a_token_with_a_line_break_is_refused() -> None:
+    credentials = ConfiguredCredentials(token=f"{TOKEN}\r\nX-Remote-User: admin")
+    async with ApiClient(ClusterConnection("http://127.0.0.1:1", credentials)) as client:
+        with pytest.raises(ConnectionConfigError, match="Authorization has a line break"):
+            await client.request("GET", "/")

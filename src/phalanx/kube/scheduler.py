@@ -186,6 +186,7 @@ class KubeScheduler:
         for call in calls:
             self._carry_out(call, now)
         if is_due:
+            await asyncio.sleep(0)  # binds are sent before reasons are looked at
             for cleared in cleared_nominations(made, self.model):
                 self.preemptions.clear(cleared)
             self._report(list(reports_of(made, self.model)))

@@ -77,7 +77,7 @@ class DirectTransport:
         shared = self._encoded
         if shared is None or shared[0] is not credential:
             lines = (f"{name}: {value}\r\n" for name, value in self._headers.of(credential))
-            shared = self._encoded = (credential, "".join(lines).encode("latin-1"))
+            shared = self._encoded = (credential, "".join(lines).encode())
         first = (
             f"{request.method} {self._path}{request.target} HTTP/1.1\r\n"
             f"{self._first_header}Accept: {request.accept}\r\n"

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from phalanx.kube.connection.cluster_connection import ClusterConnection, tls_context
 from phalanx.kube.connection.credentials import FILE_LIFE_S, Credential
+from phalanx.kube.connection.errors import ConnectionConfigError
 
 #: A connection that was idle for longer is not used again: firewalls forget idle connections.
 IDLE_S = 60.0
@@ -55,7 +56,7 @@ class ClientHeaders:
         self._user_agent = user_agent
 
     def of(self, credential: Credential) -> list[tuple[str, str]]:
-        """Names and values. Those of an impersonation may repeat a name."""
+        """Names and values; an impersonation may repeat a name. Raises ConnectionConfigError."""
         # Lists of thousands of objects are faster to read than to unpack.
         headers = [
             ("Accept-Encoding", "identity"),
@@ -64,6 +65,9 @@ class ClientHeaders:
         ]
         if credential.authorization:
             headers.append(("Authorization", credential.authorization))
+        for name, value in headers:
+            if "\n" in value or "\r" in value:
+                raise ConnectionConfigError(f"the value of {name} has a line break")
         return headers
 
 
