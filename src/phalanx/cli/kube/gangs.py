@@ -39,7 +39,7 @@ def gangs(
         return
     headings = ["GANG", "QUEUE", "#PRIORITY", "#MIN", "#BOUND", "STATE", "AGE"]
     rows = [[_name(view, with_namespace=not chosen), *_cells(view)] for view in views]
-    print_table_with_texts(headings, rows, "REASON", [view.message for view in views])
+    print_table_with_texts(headings, rows, "REASON", [_reason(view) for view in views])
 
 
 def _nothing(namespace: str, address: ClusterAddress) -> str:
@@ -58,6 +58,14 @@ def _nothing(namespace: str, address: ClusterAddress) -> str:
 
 def _name(view: "GangView", *, with_namespace: bool) -> str:
     return f"{view.namespace}/{view.name}" if with_namespace else view.name
+
+
+def _reason(view: "GangView") -> str:
+    """Why the gang is pending or stopping, and how long ago that was written."""
+    if not view.message or view.reason_at is None:
+        return view.message
+    ago = formatting.age(view.reason_at.isoformat(), formatting.now())
+    return f"{view.message} [{ago} ago]"
 
 
 def _cells(view: "GangView") -> list[str]:
