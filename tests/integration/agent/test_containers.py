@@ -246,6 +246,14 @@ async def test_a_pull_that_fails_is_a_reason_with_the_answer_of_the_registry(sit
     assert why.endswith("; gave up after 2 attempts on w-0")
 
 
+async def test_an_image_of_the_host_is_not_pulled(site: Site) -> None:
+    job = await site.fleet.submit(
+        roles={"worker": {"image": "localhost/nothing:1", "command": "true"}}
+    )
+    failed = await site.fleet.reach(job, "failed")
+    assert "image localhost/nothing:1 is not in the storage of this worker" in failed["cause"]
+
+
 async def test_a_task_has_its_files_variables_user_and_output_in_the_container(site: Site) -> None:
     command = (
         'echo "rank $RANK of $WORLD_SIZE, $GREETING"; id -u; touch /file || echo read-only;'

@@ -30,8 +30,8 @@ from phalanx.wire.sync import TaskSpec
 
 #: Commands of podman at a time: each takes locks and memory.
 _AT_A_TIME = 4
-#: What is to be removed within this time is removed together.
-_COLLECT_S = 0.2
+#: What is to be removed within this time is removed together, and not while the next task starts.
+_COLLECT_S = 2.0
 #: The pauses after failed removals; the next agent tries again what is left then.
 _RETRIES_S = (0.5, 1.0, 2.0, 5.0)
 #: How long a worker that exits waits for its containers to be removed.

@@ -49,13 +49,16 @@ class ImagePulls:
         self._granted_at: dict[tuple[str, bytes], float] = {}
 
     async def ensure(self, image: str, registry_auth: str, report: Report) -> None:
-        """Return when the image is in the storage of the worker. Raises PullFailed.
+        """Return when the image is in the storage of the worker. Raises PullFailed. An image of
+        this host is not looked for, because every command of podman takes time.
 
         A registry is asked each time whether it gives the image with these logins, except a moment
         ago for the same digest. Layers that are in the storage are not sent again. The caller that
         begins the pull gets the reports on it. `registry_auth` has logins in the form of Docker's
         config.json; if it is empty, those of the worker are used.
         """
+        if image.startswith(_LOCAL):
+            return
         key = image, registry_auth
         pull = self._pulls.get(key)
         if pull is None:
@@ -68,7 +71,10 @@ class ImagePulls:
         await asyncio.shield(pull)  # the pull goes on for others if this caller is cancelled
 
     def forget(self, image: str) -> None:
-        """Pull an image again that is no longer in the storage of the worker."""
+        """Note that an image is not in the storage of the worker. Raises PullRefused if it is in no
+        registry either."""
+        if image.startswith(_LOCAL):
+            raise PullRefused(f"image {image} is not in the storage of this worker")
         for grant in [each for each in self._granted_at if each[0] == image]:
             del self._granted_at[grant]
 
@@ -78,11 +84,7 @@ class ImagePulls:
             done.exception()  # each caller has it
 
     async def _ensure(self, image: str, registry_auth: str, report: Report) -> None:
-        is_stored = ("@" in image or image.startswith(_LOCAL)) and await self._is_stored(image)
-        if image.startswith(_LOCAL):
-            if not is_stored:
-                raise PullRefused(f"image {image} is not in the storage of this worker")
-            return
+        is_stored = "@" in image and await self._is_stored(image)
         grant = _grant(image, registry_auth)
         try:
             await self._pull(image, registry_auth, (lambda _: None) if is_stored else report)

@@ -136,7 +136,7 @@ class ContainerPreparation:
         except PodmanError as error:
             if NO_IMAGE not in str(error):
                 raise
-            self._pulls.forget(spec.image)  # it was removed from the storage
+            self._pulls.forget(spec.image)
             await self._pulls.ensure(spec.image, registry_auth, report)
             await self.store.create(spec, new)
 
