@@ -74,15 +74,18 @@ class Storage:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
 
-    def publish(self, name: str, *options: str, login: str = "", **programs: str) -> str:
+    def publish(
+        self, name: str, *options: str, login: str = "", signer: str = "", **programs: str
+    ) -> str:
         """Make an image of busybox with a name like `train:1`, and push it to the registry: its
-        digest there.
+        digest there. `signer` is the owner of a GPG key.
 
         It has the programs, as scripts for the shell, and a working directory of the examples.
         """
         image, file = f"{self._host}/{name}", self._folder / "digest"
         self.podman("import", *options, "-", image, data=busybox(programs))
-        own = ("--creds", login) if login else ()
+        own: tuple[str, ...] = ("--creds", login) if login else ()
+        own += ("--sign-by", signer) if signer else ()
         self.podman("push", "--quiet", "--tls-verify=false", "--digestfile", str(file), *own, image)
         return file.read_text()
 

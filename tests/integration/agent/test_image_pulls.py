@@ -1,14 +1,16 @@
-"""Pulls by podman from a real registry that asks for a login."""
+"""Pulls by podman from a real registry that asks for a login, and of images with GPG signatures."""
 
 import base64
 import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed, PullRefused
+from phalanx.agent.containers.image_pulls import ImagePulls, PullRefused, is_refusal
 from phalanx.agent.containers.runtime import find_runtime
 from tests.integration.agent.registry import LOGIN, Registry, Storage, skip_without_podman
 
@@ -52,12 +54,79 @@ async def test_an_image_that_one_namespace_has_pulled_is_given_only_to_those_wit
         assert len(reports) == 3, "the image was in the storage"
         with pytest.raises(PullRefused, match="manifest unknown"):
             await pulls.ensure(f"{registry.host}/model@sha256:{'0' * 64}", right, reports.append)
-        # The registry does not answer: those who had the image have it still, and no others.
+        # The registry does not answer: those who had the image have it still.
         monkeypatch.setattr("phalanx.agent.containers.image_pulls._GRANT_S", 0.0)
         await registry.close()
         await pulls.ensure(image, right, reports.append)
-        with pytest.raises(PullFailed) as failed:
-            await pulls.ensure(image, "", reports.append)
-        assert not isinstance(failed.value, PullRefused), "another try may succeed"
     finally:
+        storage.remove()
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("reading manifest 1 in host/a/denied: connect: connection refused", False),
+        ("Get https://host/v2/: dial tcp: lookup host: server misbehaving", False),
+        ("received unexpected HTTP status: 503 Service Unavailable", False),
+        ("reading manifest sha256:40440340 in host/a/denied: manifest unknown", True),
+        ("Requesting bearer token: invalid status code from registry 403 (Forbidden)", True),
+        ("requested access to the resource is denied", True),
+    ],
+)
+def test_a_refusal_is_told_from_a_registry_that_does_not_answer(
+    message: str, expected: bool
+) -> None:
+    assert is_refusal("host/a/denied:1", message) is expected
+
+
+SIGNER = "release@example.com"
+
+
+def gpg(*words: str) -> bytes:
+    return subprocess.run(  # noqa: S603
+        ["gpg", "--batch", "--passphrase", "", *words],  # noqa: S607
+        capture_output=True,
+        check=True,
+    ).stdout
+
+
+async def test_a_worker_pulls_only_images_with_the_gpg_signature_that_its_podman_requires(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("gpg") is None:
+        pytest.skip("gpg is not installed")
+    settings, keys = tmp_path / ".config" / "containers", tmp_path / "gnupg"
+    (settings / "registries.d").mkdir(parents=True)
+    keys.mkdir(mode=0o700)
+    storage = Storage(tmp_path / "storage", registry.host, registry.port)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in {"HOME": tmp_path, "GNUPGHOME": keys, **storage.variables}.items():
+        monkeypatch.setenv(name, str(value))
+    try:
+        gpg("--quick-generate-key", SIGNER, "ed25519", "sign", "never")
+        (tmp_path / "release.gpg").write_bytes(gpg("--export", SIGNER))
+        place = f"file://{tmp_path}/signatures"
+        (settings / "registries.d" / "signatures.yaml").write_text(
+            f"default-docker: {{sigstore: '{place}', sigstore-staging: '{place}'}}"
+        )
+        policy = settings / "policy.json"
+        policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+        plain = storage.publish("plain:1", login=LOGIN)
+        signed = storage.publish("signed:1", login=LOGIN, signer=SIGNER)
+        key = {"keyType": "GPGKeys", "keyPath": str(tmp_path / "release.gpg")}
+        required = {"type": "signedBy", "signedIdentity": {"type": "matchRepository"}} | key
+        policy.write_text(
+            json.dumps(
+                {
+                    "default": [{"type": "reject"}],
+                    "transports": {"docker": {registry.host: [required]}},
+                }
+            )
+        )
+        pulls, auth = ImagePulls(find_runtime()), logins(registry, LOGIN)
+        await pulls.ensure(f"{registry.host}/signed@{signed}", auth, lambda _: None)
+        with pytest.raises(PullRefused, match="A signature was required"):
+            await pulls.ensure(f"{registry.host}/plain@{plain}", auth, lambda _: None)
+    finally:
+        subprocess.run(["gpgconf", "--kill", "all"], check=False)  # noqa: S607
         storage.remove()

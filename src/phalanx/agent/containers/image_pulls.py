@@ -115,7 +115,7 @@ class ImagePulls:
         try:
             await self._call(image, registry_auth, on_line)
         except PodmanError as error:
-            kind = PullRefused if _is_refusal(image, str(error)) else PullFailed
+            kind = PullRefused if is_refusal(image, str(error)) else PullFailed
             raise kind(f"cannot pull image {image}: {error}") from None
         finally:
             watch.cancel()
@@ -149,7 +149,7 @@ def _grant(image: str, registry_auth: str) -> tuple[str, bytes]:
     return image, hashlib.sha256(registry_auth.encode()).digest()
 
 
-def _is_refusal(image: str, message: str) -> bool:
+def is_refusal(image: str, message: str) -> bool:
     """Whether the registry has refused; the name of an image may contain any word."""
     repository = ImageReference.parse(image).repository
     return _REFUSALS.search(message.replace(repository, "")) is not None
