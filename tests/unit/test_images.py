@@ -1,7 +1,10 @@
 """Images: tags are pinned to digests, trust policies hold, signatures are checked."""
 
 import base64
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.image_registry import Registry, SigningKey, require_registry
@@ -12,6 +15,7 @@ from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.trust import PolicyDenied, TrustPolicies, read_trust
 from phalanx.registry.image_pins import ImagePins
+from phalanx.registry.logins import RegistryLogin
 from phalanx.registry.registry_client import RegistryError
 from phalanx.registry.signatures import (
     SignatureRefused,
@@ -33,6 +37,37 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     require_registry()
     with Registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """A registry that sends without an end, or asks for a password where others can read it."""
+
+    def do_GET(self) -> None:
+        if "/endless/" in self.path:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"x" * 65536)
+            return
+        self.send_response(401)
+        realm = 'Bearer realm="http://127.evil.example/token",service="s"'
+        self.send_header("WWW-Authenticate", realm)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_a_registry_cannot_fill_the_memory_or_get_a_password_in_the_clear() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host, login = f"127.0.0.1:{server.server_port}", RegistryLogin("ada", "password")
+        with pytest.raises(RegistryError, match="sent more than"):
+            await ImagePins().pin(f"{host}/endless/a:1")
+        with pytest.raises(RegistryError, match=r"wants a token from http://127\.evil"):
+            await ImagePins().pin(f"{host}/b:1", login)
+        server.shutdown()
 
 
 TRUST = """

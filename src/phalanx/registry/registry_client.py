@@ -3,6 +3,7 @@
 Registries on loopback addresses are read over HTTP, all others over HTTPS.
 """
 
+import asyncio
 import base64
 import hashlib
 import ipaddress
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -25,6 +27,8 @@ _MANIFESTS = ", ".join(
     )
 )
 _TIMEOUT_S = 10.0
+#: All of an answer has to arrive within this time, however little each part delays it.
+_ANSWER_S = 30.0
 _LARGEST_BYTES = 4 * 1024**2
 _REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
@@ -48,6 +52,12 @@ class Manifest(NamedTuple):
 
     def json(self) -> Any:
         return json.loads(self.data)
+
+
+class _Answer(NamedTuple):
+    status_code: int
+    headers: httpx.Headers
+    content: bytes
 
 
 class RegistryClient:
@@ -92,14 +102,12 @@ class RegistryClient:
         return f"registry {self._image.registry}"
 
     async def _get(self, path: str, headers: Mapping[str, str]) -> bytes:
-        try:
-            answer = await self._send(path, headers)
-            if answer.status_code == httpx.codes.UNAUTHORIZED and self._authorization is None:
-                await self._authorize(answer.headers.get("www-authenticate", ""))
-                answer = await self._send(path, headers)
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise RegistryError(f"{self._where} cannot be reached: {reason}") from None
+        own = {} if self._authorization is None else {"Authorization": self._authorization}
+        answer = await self._read(path, {**headers, **own})
+        if answer.status_code == httpx.codes.UNAUTHORIZED and self._authorization is None:
+            await self._authorize(answer.headers.get("www-authenticate", ""))
+            if self._authorization is not None:
+                return await self._get(path, headers)
         if answer.status_code == httpx.codes.NOT_FOUND:
             raise NotInRegistry(f"{self._where} has no {self._object(path)}")
         if answer.status_code in _REFUSED:
@@ -111,9 +119,30 @@ class RegistryClient:
             raise RegistryError(
                 f"{self._where} answered {answer.status_code} for {self._image.repository}"
             )
-        if len(answer.content) > _LARGEST_BYTES:
-            raise RegistryError(f"{self._where} sent more than {_LARGEST_BYTES} bytes")
         return answer.content
+
+    async def _read(
+        self, url: str, headers: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> "_Answer":
+        """An answer of limited size, in limited time: any user can name any registry. Raises
+        RegistryError."""
+        content = bytearray()
+        try:
+            async with (
+                asyncio.timeout(_ANSWER_S),
+                self._client.stream("GET", url, headers=headers, params=params) as answer,
+            ):
+                async for part in answer.aiter_bytes():
+                    content += part
+                    if len(content) > _LARGEST_BYTES:
+                        raise RegistryError(f"{self._where} sent more than {_LARGEST_BYTES} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise RegistryError(f"{self._where} cannot be reached: {reason}") from None
+        except TimeoutError:
+            why = f"{self._where} did not answer within {_ANSWER_S:.0f} s"
+            raise RegistryError(why) from None
+        return _Answer(answer.status_code, answer.headers, bytes(content))
 
     def _object(self, path: str) -> str:
         """What a path names, in words."""
@@ -129,10 +158,6 @@ class RegistryClient:
             return "without a login; name a secret with one in pull_secrets"
         return f"for user {self._credentials.username}"
 
-    async def _send(self, path: str, headers: Mapping[str, str]) -> httpx.Response:
-        own = {"Authorization": self._authorization} if self._authorization else {}
-        return await self._client.get(path, headers={**headers, **own})
-
     async def _authorize(self, challenge: str) -> None:
         """Get what the registry asks for: a token, or the name and the password."""
         scheme, _, rest = challenge.partition(" ")
@@ -145,14 +170,24 @@ class RegistryClient:
             return
         fields = dict(_CHALLENGE.findall(rest))
         realm = fields.pop("realm", "")
-        if not realm.startswith(("https://", "http://127.", "http://localhost")):
+        if not _is_safe(realm):
             raise RegistryError(f"{self._where} wants a token from {realm or 'nowhere'}")
-        answer = await self._client.get(
-            realm, params=fields, headers={"Authorization": basic} if basic else {}
-        )
-        token = answer.json() if answer.status_code == httpx.codes.OK else {}
-        value = token.get("token") or token.get("access_token")
+        answer = await self._read(realm, {"Authorization": basic} if basic else {}, fields)
+        try:
+            token = json.loads(answer.content) if answer.status_code == httpx.codes.OK else {}
+            value = token.get("token") or token.get("access_token")
+        except (ValueError, AttributeError):
+            raise RegistryError(f"{self._where} got no token from {realm}") from None
         self._authorization = f"Bearer {value}" if value else None
+
+
+def _is_safe(url: str) -> bool:
+    """Whether a password can be sent there: over TLS, or to this machine."""
+    try:
+        place = urlsplit(url)
+    except ValueError:
+        return False
+    return place.scheme == "https" or (place.scheme == "http" and _is_loopback(place.netloc))
 
 
 def _is_loopback(registry: str) -> bool:

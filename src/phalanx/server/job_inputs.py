@@ -1,6 +1,7 @@
 """What a job needs from outside before it starts: values of secrets, digests and signatures of
 images, and credentials for their registries."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from phalanx.registry.logins import RegistryLogin, read_logins, without_login, w
 from phalanx.registry.registry_client import AccessRefused, NotInRegistry, RegistryError
 from phalanx.secrets.providers import SecretResolver
 
+#: How long the images of a submitted job may take to be pinned, all together.
+_PIN_S = 60.0
 #: The key of a secret with the credentials of several registries, as Kubernetes has it.
 _DOCKER_CONFIG = ".dockerconfigjson"
 
@@ -72,11 +75,16 @@ class JobInputs:
             logins = await self._logins(spec, images)
         except InputUnavailable as error:
             raise Invalid([Problem("pull_secrets", f"cannot be read: {error}")]) from None
+        until = asyncio.get_running_loop().time() + _PIN_S
         for role in spec.roles:
             if role.image is None or role.image in pinned:
                 continue
             try:
-                pinned[role.image] = await self._pin(role.image, logins)
+                async with asyncio.timeout_at(until):
+                    pinned[role.image] = await self._pin(role.image, logins)
+            except TimeoutError:
+                why = f"cannot be used: the registries did not answer within {_PIN_S:.0f} s"
+                raise Invalid([Problem(f"roles.{role.name}.image", why)]) from None
             except RegistryError as error:
                 why = logins.hint(error, spec.namespace)
                 problems.append(Problem(f"roles.{role.name}.image", f"cannot be used: {why}"))

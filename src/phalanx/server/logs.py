@@ -88,7 +88,14 @@ def set_up(form: LogFormat, level: LogLevel) -> None:
     rendering: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
         if form is LogFormat.JSON
-        else [structlog.dev.ConsoleRenderer(colors=stream.colours, sort_keys=False)]
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.colours,
+                sort_keys=False,
+                # The default shows the values of variables, which may be secrets and tokens.
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
     )
     structlog.configure(
         processors=[*shared, *rendering],

@@ -1,5 +1,7 @@
 """The log lines and metrics of a gang that fails."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,28 @@ async def test_a_standby_has_metrics(start: Start, store: str) -> None:
         found = await numbers(client)
     assert found["phalanx_leader"] == 0
     assert not any(name.startswith("phalanx_jobs{") for name in found)
+
+
+FAILING = """
+import structlog
+from phalanx.server import logs
+logs.set_up(logs.LogFormat.{form}, logs.LogLevel.INFO)
+def fail(token):
+    values = [token]
+    raise RuntimeError(f"{{len(values)}} value")
+try:
+    fail("hidden-" + "4711")
+except RuntimeError:
+    structlog.get_logger().exception("a part failed")
+"""
+
+
+@pytest.mark.parametrize("form", ["TEXT", "JSON"])
+def test_the_traceback_of_an_error_has_no_values_of_variables(form: str) -> None:
+    script = FAILING.format(form=form)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    said = done.stdout + done.stderr
+    assert "RuntimeError: 1 value" in said
+    assert "hidden-4711" not in said
