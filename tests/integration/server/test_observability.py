@@ -154,7 +154,7 @@ except RuntimeError:
 @pytest.mark.parametrize("form", ["TEXT", "JSON"])
 def test_the_traceback_of_an_error_has_no_values_of_variables(form: str) -> None:
     script = FAILING.format(form=form)
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     said = done.stdout + done.stderr
