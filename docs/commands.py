@@ -20,7 +20,7 @@ BEGIN = "<!-- from phalanx.cli.app by `python -m docs.commands`: begin -->"
 END = "<!-- end -->"
 
 #: Options of almost every command, explained at the top of the page.
-SHARED = {"--help", "--json", "--server"}
+SHARED = {"--help", "--json", "--server", "--quiet"}
 #: Arguments that need no explanation on this page.
 PLAIN_ARGUMENTS = {JOB_HELP, "Worker id.", "Queue name.", "Cron name, or NAMESPACE/NAME."}
 SETTINGS = {option.flag for option in OPTIONS} | {"--config"}
@@ -30,12 +30,11 @@ def commands() -> Iterator[tuple[str, str, Any]]:
     """The topic, the name and the object of every command, in the order of `--help`."""
     root: Any = typer.main.get_command(app)
     for name, command in root.commands.items():
-        below = getattr(command, "commands", None)
-        if below is None:
+        below = getattr(command, "commands", {})
+        if not below or command.invoke_without_command:
             yield command.rich_help_panel, name, command
-        else:
-            for inner, each in below.items():
-                yield command.rich_help_panel, f"{name} {inner}", each
+        for inner, each in below.items():
+            yield command.rich_help_panel, f"{name} {inner}", each
 
 
 def flags(command: Any) -> list[Any]:

@@ -124,6 +124,10 @@ class Screen:
         self.process.wait()
         os.close(self._ours)
 
+    def press(self, keys: str) -> None:
+        """Type on the terminal."""
+        os.write(self._ours, keys.encode())
+
     def until(self, words: str) -> None:
         """Read until this was shown."""
         deadline = time.monotonic() + PATIENCE_S

@@ -28,6 +28,7 @@ from phalanx.engine.turn import Turn
 from phalanx.manifest.read_options import ReadOptions
 from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
+WithUsage = Annotated[bool, QueryParameter(description="Add what each queue uses now.")]
 DryRun = Annotated[bool, QueryParameter(description="Show the changes without making them.")]
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
@@ -59,11 +60,18 @@ _FILE = request_body.documented(
 
 
 @get("/queues", opt={"allowed": USERS}, summary="List the queues")
-async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
+async def list_queues(request: Request[Any, Any, Any], usage: WithUsage = False) -> list[QueueView]:
+    """With `usage`, each queue has what it uses, its fair share, and the number of its jobs."""
+    services = services_of(request)
+
     def work(turn: Turn) -> list[QueueView]:
         return [queue_view(queue) for _, queue in sorted(turn.cluster.queues.items())]
 
-    return await services_of(request).engine.do(work)
+    views = await services.engine.do(work)
+    if not usage:
+        return views
+    usages = await services.queue_usages.by_queue()
+    return [replace(view, usage=usages.get(view.name)) for view in views]
 
 
 @get("/queues/{name:str}", opt={"allowed": USERS}, summary="Show a queue")

@@ -20,6 +20,7 @@ from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
+from phalanx.engine.queue_usage import QueueUsages
 from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.engine.snapshots import Snapshots
 from phalanx.engine.submissions import Submissions
@@ -116,6 +117,7 @@ class Services:
         )
         self.claims = PlainClaims(engine, store)
         self.forecasts = Forecasts(engine)
+        self.queue_usages = QueueUsages(engine)
         self.snapshots = Snapshots(engine)
         self.queue_plans = CallLimit("plans of queues", _QUEUE_PLANS, _QUEUE_PLANS_OF_ONE)
         self.usage = UsageHistory(engine, store, self.snapshots)

@@ -1,6 +1,5 @@
 """`phalanx apply`: show what a file of queues changes, and set all of them or none."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreUnsupported, about, contents
+from phalanx.cli.options import Yes, confirm
 from phalanx.cli.output import Json, console, note, print_json, warn
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ File = Annotated[
         help="File with queues, native or Volcano's; - reads standard input.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without applying them.")]
 
 
@@ -50,7 +49,7 @@ def apply(  # noqa: PLR0913
     if not reply.changes:
         note("no changes: all queues are up to date")
     elif not dry_run:
-        _confirm(yes=yes)
+        confirm("Apply these changes?", yes=yes, refused="no queue was changed")
         reply = _request(client, text, file, dry_run=False, ignore_unsupported=ignore_unsupported)
         note(f"{formatting.plural(len(reply.changes), 'queue')} set")
     if as_json:
@@ -65,19 +64,6 @@ def _request(client: "Client", text: bytes, file: str, **flags: bool) -> "Queues
         return client.apply_queues(text, **flags)
     except InvalidError as error:
         end(Status.USAGE, *(about(file, problem) for problem in problems_of(error.info)))
-
-
-def _confirm(*, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        end(
-            Status.USAGE,
-            "standard input is not a terminal, so the changes cannot be confirmed; pass --yes to"
-            " apply them, or --dry-run to show them",
-        )
-    if not typer.confirm("Apply these changes?", err=True):
-        end(Status.UNSUCCESSFUL, "no queue was changed")
 
 
 def _print_change(change: "QueueChange") -> None:

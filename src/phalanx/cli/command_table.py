@@ -15,11 +15,13 @@ TOPICS: dict[str, dict[str, str]] = {
     "Run a cluster": {
         "up": "up:up",
         "serve": "serve:serve",
-        "worker": "worker:worker",
+        "worker": "worker:app",
         "kube": "kube:app",
     },
     "Submit and follow jobs": {
         "login": "login:login",
+        "logout": "login:logout",
+        "whoami": "whoami:whoami",
         "submit": "submit:submit",
         "jobs": "jobs:jobs",
         "job": "job:job",
@@ -28,7 +30,10 @@ TOPICS: dict[str, dict[str, str]] = {
         "logs": "logs:logs",
         "events": "events:events",
         "why": "why:why",
+        "wait": "wait:wait",
+        "status": "status:status",
         "top": "top:top",
+        "help": "help:help_command",
     },
     "Change jobs": {
         "cancel": "job_actions:cancel",

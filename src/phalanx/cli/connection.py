@@ -33,6 +33,15 @@ _OPTIONS = {
             rich_help_panel=SERVER_PANEL,
         ),
     ],
+    "quiet": Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Print only results and errors: no notes, warnings or progress.",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ],
     # A token itself on a command line could be read by other users in the list of processes.
     "token_file": Annotated[
         Path | None,
@@ -73,10 +82,18 @@ def _with_options(
     command: Callable[..., None], use: Callable[[ServerAddress, dict[str, Any]], None]
 ) -> Callable[..., None]:
     def run(**given: Any) -> None:
+        from phalanx.cli.output import be_quiet  # noqa: PLC0415
+
+        be_quiet(bool(given.pop("quiet")))
         use(ServerAddress(given.pop("server"), given.pop("token_file")), given)
 
     more = (
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name == "quiet" else None,
+            annotation=kind,
+        )
         for name, kind in _OPTIONS.items()
     )
     return extended(command, run, *more)

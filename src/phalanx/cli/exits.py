@@ -15,6 +15,7 @@ class Status(IntEnum):
     NOT_FOUND = 3  #: no such job, worker, queue or cron
     REFUSED = 4  #: not possible in the current state, or not permitted with this token
     UNREACHABLE = 5  #: no server answered, or none of them leads
+    TIMED_OUT = 6  #: the time of `phalanx wait --timeout` is over
 
 
 def end(status: Status, *sentences: str) -> NoReturn:

@@ -10,7 +10,7 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
-from phalanx.cli.output import console, print_task_output
+from phalanx.cli.output import console, is_quiet, print_task_output
 from phalanx.cli.progress_text import progress_line
 from phalanx.cli.visible_text import visible
 from phalanx.core import records
@@ -30,16 +30,16 @@ _LAST_EVENTS_S = 5.0
 _BEFORE_DETAIL = 12
 
 
-def wait_for(client: "Client", job: str) -> "JobDetail":
-    """Wait until the job ends. Its phase is shown on a terminal meanwhile."""
+def wait_for(client: "Client", job: str, *, timeout_s: float | None = None) -> "JobDetail":
+    """Wait until the job ends. Its phase is shown on a terminal meanwhile. Raises TimeoutError."""
     client.patience_s = TAKEOVER_S
-    return _watch(client, job, lambda _: False)
+    return _watch(client, job, lambda _: False, timeout_s)
 
 
 def wait_for_start(client: "Client", job: str) -> None:
     """On a terminal, show why the job is pending until its first attempt begins."""
     client.patience_s = TAKEOVER_S
-    if console(on_stderr=True).is_terminal:
+    if console(on_stderr=True).is_terminal and not is_quiet():
         _watch(client, job, lambda seen: seen.attempt > 0)
 
 
@@ -47,6 +47,9 @@ def follow_output(client: "Client", job: str, *, on_stderr: bool = False) -> Non
     """Print the output of the job until it ends, with its progress and the events of its stops."""
     from phalanx.cli.progress_display import ProgressDisplay  # noqa: PLC0415
 
+    if is_quiet():
+        print_task_output(client.logs(job, follow=True), console(on_stderr=on_stderr))
+        return
     with (
         ProgressDisplay(client, job, console(on_stderr=on_stderr)) as display,
         _stops_printed(client, job, display.errors),
@@ -85,12 +88,17 @@ def _print_stops(client: "Client", job: str, out: "Console") -> None:
                     out.print(line, soft_wrap=True)
 
 
-def _watch(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":
+def _watch(
+    client: "Client",
+    job: str,
+    is_enough: "Callable[[JobDetail], bool]",
+    timeout_s: float | None = None,
+) -> "JobDetail":
     screen = console(on_stderr=True)
-    if not screen.is_terminal:
-        return client.wait(job)
+    if not screen.is_terminal or is_quiet():
+        return client.wait(job, timeout_s=timeout_s)
     with screen.status("") as status:
-        for seen in client.watch(job):
+        for seen in client.watch(job, timeout_s=timeout_s):
             status.update(_phase_line(seen, screen.width))
             if is_enough(seen):
                 break
@@ -114,6 +122,8 @@ def status_of(job: "JobDetail") -> Status:
 
 def print_end(job: "JobDetail", name: str = "job") -> None:
     """Print how the job ended, and after how long, to standard error."""
+    if is_quiet():
+        return
     took = ""
     if job.finished_at is not None:
         duration = formatting.parse_time(job.finished_at) - formatting.parse_time(job.created_at)

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from phalanx.cli.completion import JOB_HELP, Candidate, Job, finished_jobs, unfinished_jobs
+from phalanx.cli.completion import (
+    JOB_HELP,
+    Candidate,
+    Job,
+    finished_jobs,
+    queues,
+    unfinished_jobs,
+)
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
-from phalanx.cli.options import whole_number
-from phalanx.cli.output import Json, print_json
+from phalanx.cli.formatting import display_name, plural
+from phalanx.cli.options import Yes, confirm, whole_number
+from phalanx.cli.output import Json, note, print_json
 from phalanx.cli.visible_text import say
 from phalanx.core.model import ENDED, Phase
 
@@ -22,6 +30,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Jobs that a question lists.
+_MOST_SHOWN = 5
+
 
 def _jobs(completer: Callable[..., list[Candidate]]) -> Any:
     return typer.Argument(
@@ -30,7 +41,25 @@ def _jobs(completer: Callable[..., list[Candidate]]) -> Any:
 
 
 UnfinishedJobs = Annotated[list[str], _jobs(unfinished_jobs)]
+SomeJobs = Annotated[list[str] | None, _jobs(unfinished_jobs)]
 FinishedJobs = Annotated[list[str], _jobs(finished_jobs)]
+Every = Annotated[
+    bool, typer.Option("--all", help="Cancel all unfinished jobs that your token has access to.")
+]
+OfQueue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", metavar="NAME", help="Cancel the jobs of this queue.", autocompletion=queues
+    ),
+]
+OfName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Cancel the jobs of this name."),
+]
+OfNamespace = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Cancel the jobs of this namespace."),
+]
 Priority = Annotated[
     int,
     typer.Argument(
@@ -42,9 +71,41 @@ Priority = Annotated[
 
 
 @with_client
-def cancel(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
-    """Cancel jobs. Running tasks have their grace period to save and exit."""
-    _change(client, references, client.cancel, _cancelled, as_json=as_json)
+def cancel(  # noqa: PLR0913
+    client: "Client",
+    *,
+    references: SomeJobs = None,
+    every: Every = False,
+    queue: OfQueue = None,
+    name: OfName = None,
+    namespace: OfNamespace = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Cancel jobs. Running tasks have their grace period to save and exit.
+
+    phalanx cancel train
+    phalanx cancel --queue lab --yes
+    """
+    is_filtered = every or any((queue, name, namespace))
+    if bool(references) == bool(is_filtered):
+        end(Status.USAGE, "give either jobs, or one of --all, --queue, --name and --namespace")
+    if is_filtered:
+        jobs = client.jobs(finished=False, queue=queue, name=name, namespace=namespace)
+        references = _confirmed(list(jobs), yes=yes)
+    _change(client, references or [], client.cancel, _cancelled, as_json=as_json)
+
+
+def _confirmed(jobs: "list[JobView]", *, yes: bool) -> list[str]:
+    """The ids of jobs that the user agrees to cancel."""
+    if not jobs:
+        note("no unfinished jobs match")
+        return []
+    shown = ", ".join(f"{job.id} ({display_name(job)})" for job in jobs[:_MOST_SHOWN])
+    more = f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else ""
+    question = f"Cancel {plural(len(jobs), 'job')}: {shown}{more}?"
+    confirm(question, yes=yes, refused="no job was cancelled")
+    return [job.id for job in jobs]
 
 
 def _cancelled(job: "JobView") -> str:

@@ -4,13 +4,18 @@ A reader raises `typer.BadParameter` with the rest of a sentence that begins wit
 """
 
 import inspect
+import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
+from phalanx.cli.exits import Status, end
+
 E = TypeVar("E", bound=StrEnum)
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def extended(
@@ -69,6 +74,20 @@ def one_of(choices: type[E]) -> Callable[[str], E]:
             raise typer.BadParameter(f"is {value!r}; write {', '.join(others)} or {last}") from None
 
     return read
+
+
+def confirm(question: str, *, yes: bool, refused: str) -> None:
+    """Ask the user on a terminal, unless `yes`. Ends the command without a yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        end(
+            Status.USAGE,
+            "standard input is not a terminal, so the changes cannot be confirmed; pass --yes to"
+            " make them",
+        )
+    if not typer.confirm(question, err=True):
+        end(Status.UNSUCCESSFUL, refused)
 
 
 def _is_within(number: float, least: float | None, most: float | None) -> bool:

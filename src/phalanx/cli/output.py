@@ -88,15 +88,31 @@ def console(*, on_stderr: bool = False) -> Console:
     )
 
 
+class _Quiet:
+    """Whether `--quiet` was given."""
+
+    is_set = False
+
+
+def be_quiet(is_set: bool) -> None:
+    """Print notes, warnings and progress no more, or again."""
+    _Quiet.is_set = is_set
+
+
+def is_quiet() -> bool:
+    return _Quiet.is_set
+
+
 def note(*lines: str | Text) -> None:
     """Print to standard error, only if that is a terminal."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not is_quiet():
         for line in lines:
             console(on_stderr=True).print(line)
 
 
 def warn(sentence: str) -> None:
-    console(on_stderr=True).print(Text.assemble(("warning: ", "yellow"), sentence))
+    if not is_quiet():
+        console(on_stderr=True).print(Text.assemble(("warning: ", "yellow"), sentence))
 
 
 class Narrow(NamedTuple):

@@ -1,6 +1,6 @@
 """Queues: `phalanx queues`, and `phalanx queue set`, `delete`, `stop`, `start`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
@@ -16,6 +16,7 @@ from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
 from phalanx.cli.visible_text import say
+from phalanx.wire.workers import QueueUsage
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -81,8 +82,11 @@ Namespaces = Annotated[
 
 @with_client
 def queues(client: "Client", *, as_json: Json = False) -> None:
-    """List queues as a tree: weight, quota, limit and state."""
-    listed = client.queues()
+    """List queues as a tree: usage, fair share, quota, borrowed, jobs, weight, limit and state.
+
+    phalanx queues
+    """
+    listed = client.queues(usage=True)
     if as_json:
         print_json(listed)
     else:
@@ -90,23 +94,48 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
 
 
 def queues_table(listed: "Sequence[QueueView]") -> Table:
-    headings = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
-    rows = [_row(depth, queue) for depth, queue in queue_tree(listed)]
-    if any(queue.namespaces for queue in listed):
-        headings.append("NAMESPACES")
-        for row, (_, queue) in zip(rows, queue_tree(listed), strict=True):
-            row.append(", ".join(queue.namespaces) or "all")
-    return table_of(headings, rows, Narrow(cut=("QUOTA", "LIMIT", "NAMESPACES")))
+    """One line per queue. Settings that no queue has are left out."""
+    tree = queue_tree(listed)
+    columns: dict[str, list[str | Text]] = {
+        "QUEUE": ["  " * depth + queue.name for depth, queue in tree]
+    }
+    if any(queue.usage is not None for queue in listed):
+        usages = [queue.usage or _NO_USAGE for _, queue in tree]
+        columns |= {
+            "#RUNNING": [str(usage.running) for usage in usages],
+            "#WAITING": [str(usage.waiting) for usage in usages],
+            "USED": [_amounts_text(usage.used) or "-" for usage in usages],
+            "FAIR SHARE": [_amounts_text(usage.fair_share) or "-" for usage in usages],
+            "BORROWED": [_amounts_text(usage.borrowed) or "-" for usage in usages],
+        }
+    columns |= {
+        "QUOTA": [_amounts_text(queue.quota) for _, queue in tree],
+        "LIMIT": [_amounts_text(queue.limit) for _, queue in tree],
+        "#WEIGHT": [str(queue.weight) for _, queue in tree],
+        "STATE": [_state(queue) for _, queue in tree],
+        "NAMESPACES": [", ".join(queue.namespaces) for _, queue in tree],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(map(str, cells))}
+    rows = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
+    return table_of(list(shown), rows, _NARROW)
 
 
-def _row(depth: int, queue: "QueueView") -> list[str | Text]:
-    return [
-        "  " * depth + queue.name,
-        str(queue.weight),
-        formatting.amounts(queue.quota),
-        formatting.amounts(queue.limit),
-        Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
-    ]
+_NARROW = Narrow(
+    cut=("USED", "FAIR SHARE", "BORROWED", "QUOTA", "LIMIT", "NAMESPACES"),
+    drop=("NAMESPACES", "WEIGHT", "LIMIT", "QUOTA"),
+    least=12,
+)
+_NO_USAGE = QueueUsage(used={}, fair_share={}, borrowed={}, running=0, waiting=0)
+
+
+def _amounts_text(resources: Mapping[str, Any]) -> str:
+    """`gpu 2, cpu 8, memory 64Gi`, in whole units; empty for nothing."""
+    rounded = {name: formatting.rounded_amount(name, each) for name, each in resources.items()}
+    return formatting.amounts(rounded) if rounded else ""
+
+
+def _state(queue: "QueueView") -> Text:
+    return Text("stopped", style="yellow") if queue.stopped else Text("open", style="green")
 
 
 def queue_tree(listed: "Sequence[Q]") -> "list[tuple[int, Q]]":

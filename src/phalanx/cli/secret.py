@@ -24,8 +24,13 @@ app = typer.Typer(help="Set, list and remove secrets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the secret.")]
 Namespace = Annotated[
-    str,
-    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of the secret."),
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAMESPACE",
+        help="Namespace of the secret. [default: that of your settings or your token]",
+    ),
 ]
 Pairs = Annotated[
     list[str],
@@ -51,14 +56,15 @@ def set_secret(
     *,
     name: Name,
     pairs: Pairs,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
     """Set keys of a secret. Its other keys stay as they are.
 
     phalanx secret set training-data bucket=s3://models secret-key=-
     """
-    secret = client.set_secret(_name(name), _values(pairs), namespace=_name(namespace))
+    namespace = _name(namespace or client.default_namespace())
+    secret = client.set_secret(_name(name), _values(pairs), namespace=namespace)
     if as_json:
         print_json(secret)
     else:
@@ -93,10 +99,11 @@ def list_secrets(client: "Client", *, as_json: Json = False) -> None:
 @app.command("rm", cls=HelpCommand)
 @with_client
 def remove_secret(
-    client: "Client", *, name: Name, keys: Keys = None, namespace: Namespace = "default"
+    client: "Client", *, name: Name, keys: Keys = None, namespace: Namespace = None
 ) -> None:
     """Remove a secret, or keys of it. Tasks that run already keep the values."""
-    client.remove_secret(_name(name), keys or (), namespace=_name(namespace))
+    namespace = _name(namespace or client.default_namespace())
+    client.remove_secret(_name(name), keys or (), namespace=namespace)
     what = f"keys {', '.join(keys)} of secret" if keys else "secret"
     say(f"removed {what} {namespace}/{name}")
 

@@ -1,4 +1,4 @@
-"""`phalanx worker`: run tasks on this machine until the agent is stopped."""
+"""`phalanx worker`: run tasks on this machine until the agent is stopped, or remove a worker."""
 
 import os
 import socket
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phalanx.cli.completion import Worker
+from phalanx.cli.connection import with_client
+from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.log_options import Format, Level
 from phalanx.cli.options import whole_number
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
+from phalanx.cli.visible_text import say
 from phalanx.client.settings import DEFAULT_SERVER, pin_for, token_in, token_variable
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
@@ -25,6 +29,7 @@ from phalanx.server.options import LogFormat, LogLevel
 if TYPE_CHECKING:
     from phalanx.agent.link.task_policy import TaskPolicy
     from phalanx.agent.worker import WorkerSettings
+    from phalanx.client import Client
 
 #: The labels of a worker that runs container images.
 CONTAINERS = NEEDS_RUNTIME | {"container_runtime": "podman"}
@@ -188,8 +193,23 @@ AllowPrivileged = Annotated[
 ]
 
 
-def worker(  # noqa: PLR0913
-    *,
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.command("remove", cls=HelpCommand)
+@with_client
+def remove(client: "Client", *, name: Worker) -> None:
+    """Remove a worker that will not return. None of its tasks may still run.
+
+    phalanx worker remove w-3
+    """
+    client.remove_worker(name)
+    say(f"worker {name} removed")
+
+
+@app.callback()
+def worker(  # noqa: PLR0913, PLR0917
+    context: typer.Context,
     server: Urls = None,
     fingerprint: Fingerprint = None,
     name: WorkerId = None,
@@ -210,10 +230,12 @@ def worker(  # noqa: PLR0913
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
-    """Run tasks on this machine until SIGTERM or Ctrl-C.
+    """Run tasks on this machine until SIGTERM or Ctrl-C. Then its jobs run on other workers.
 
-    Then the worker's jobs are requeued to run on other workers, unless --keep is given.
+    phalanx worker --server https://scheduler.example:8080 --token-file join-token
     """
+    if context.invoked_subcommand is not None:
+        return
     from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent.link.sync_loop import Registration  # noqa: PLC0415
     from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
@@ -221,12 +243,12 @@ def worker(  # noqa: PLR0913
     from phalanx.cli.container_options import ContainerChoice, container_policy  # noqa: PLC0415
 
     detected = hardware.detect()
-    users = user_policy(task_user or [], task_uids)
     amounts = _amounts(resources)
     has_gpus = "gpu" in detected.resources and "gpu" not in amounts
     choice = ContainerChoice(not no_containers, container_mount or [], allow_privileged, has_gpus)
-    containers = container_policy(choice)
-    tasks = TaskPolicy(LimitPolicy(cpu_quota, task_processes or None), users, containers)
+    limits = LimitPolicy(cpu_quota, task_processes or None)
+    users = user_policy(task_user or [], task_uids)
+    tasks = TaskPolicy(limits, users, container_policy(choice))
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
@@ -235,7 +257,7 @@ def worker(  # noqa: PLR0913
         exec_addr=address,
         slots=slots,
     )
-    servers = tuple(_url(url) for urls in server or [DEFAULT_SERVER] for url in urls.split(","))
+    servers = _urls(server)
     settings = WorkerSettings(
         servers=servers,
         fingerprint=_fingerprint(fingerprint, servers),
@@ -264,6 +286,10 @@ def _ability_labels(tasks: "TaskPolicy") -> dict[str, str]:
     """The labels that say which tasks the worker can run."""
     of_users = NEEDS_USERS if tasks.users.is_set else {}
     return NEEDS_AGENT | of_users | ({} if isinstance(tasks.containers, str) else CONTAINERS)
+
+
+def _urls(given: list[str] | None) -> tuple[str, ...]:
+    return tuple(_url(url) for urls in given or [DEFAULT_SERVER] for url in urls.split(","))
 
 
 def _url(url: str) -> str:

@@ -382,8 +382,10 @@ class Operations:
 
     # Queues
 
-    async def queues(self) -> list[QueueView]:
-        return await self._call(list[QueueView], ApiRequest("GET", "/queues"))
+    async def queues(self, *, usage: bool = False) -> list[QueueView]:
+        """The queues; with `usage`, each with what it uses, its fair share and its jobs."""
+        request = ApiRequest("GET", "/queues", _flags(usage=usage))
+        return await self._call(list[QueueView], request)
 
     async def queue(self, name: str) -> QueueView:
         return await self._call(QueueView, ApiRequest("GET", _path("queues", name)))

@@ -34,6 +34,16 @@ class OutputReply(msgspec.Struct, frozen=True):
     next: int  #: the first byte that the server needs
 
 
+class QueueUsage(msgspec.Struct, frozen=True):
+    """What a queue uses now, together with the queues below it."""
+
+    used: dict[str, Any]
+    fair_share: dict[str, Any]
+    borrowed: dict[str, Any]  #: the part of `used` above the fair share
+    running: int  #: jobs that are starting, running or stopping
+    waiting: int  #: pending jobs
+
+
 class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     weight: int
@@ -48,6 +58,7 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     non_preemptible_within_quota: bool = False
     max_priority: int | None = None  #: the highest priority that its jobs may have
     namespaces: tuple[str, ...] = ()  #: those whose jobs may use it, or patterns; empty: all
+    usage: QueueUsage | None = None  #: if it was asked for
 
 
 class QueueChange(msgspec.Struct, frozen=True):

@@ -1,0 +1,165 @@
+"""Commands of every day: wait, status, cancel by filter, whoami, login, worker remove, --quiet."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import Screen, Server, Terminal, Worker
+
+
+@pytest.fixture
+def at(own_server: Server) -> Terminal:
+    return Terminal(own_server.url)
+
+
+def submit(at: Terminal, *words: str) -> str:
+    said = at.type("submit", *words, "--", "x")
+    assert said.status == 0, said.err
+    return said.out.strip()
+
+
+def test_wait_ends_with_the_worst_of_several_jobs(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1", gpu=2) as worker:
+        good = submit(at, "--name", "good", "--gpu", "1")
+        worker.end(worker.claim())
+        assert at.type("wait", "good").status == 0
+        bad = submit(at, "--gpu", "1", "--max-retries", "1")
+        worker.end(worker.claim(), exit_code=3)
+        said = at.type("wait", good, bad, "--json")
+        assert (said.status, [job["phase"] for job in said.json]) == (1, ["done", "failed"])
+        assert said.err.splitlines()[1].startswith(f"job {bad} failed after ")
+
+
+def test_wait_gives_up_after_its_timeout(at: Terminal) -> None:
+    job = submit(at, "--name", "slow")
+    said = at.type("wait", "slow", "--timeout", "0.1s")
+    assert (said.status, said.err) == (6, f"phalanx: job {job} is still pending after 0.1 s\n")
+    wrong = at.type("wait", "slow", "--timeout", "soon")
+    assert (wrong.status, wrong.err.split()[:2]) == (2, ["phalanx:", "--timeout"])
+
+
+def test_dependencies_are_given_by_name(at: Terminal) -> None:
+    train = submit(at, "--name", "train")
+    submit(at, "--name", "evaluate", "--after", "train")
+    submit(at, "--name", "report", "--afterany", "train", "--afternotok", "default/evaluate")
+    assert f"runs after {train}" in at.type("why", "evaluate").out
+    assert at.type("cancel", "train").status == 0
+    phases = {job["name"]: job["phase"] for job in at.type("jobs", "--json").json}
+    assert (phases["evaluate"], phases["report"]) == ("failed", "pending")
+
+
+def test_status_shows_the_cluster_in_a_few_lines(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1", gpu=2) as worker:
+        submit(at, "--gpu", "1")
+        worker.claim()
+        submit(at, "--gpu", "2")
+        lines = at.type("status").out.splitlines()
+        assert [line.split(maxsplit=1) for line in lines[1:]] == [
+            ["workers", "1 active"],
+            ["gpu", "1 of 2 in use"],
+            ["jobs", "1 running, 1 waiting"],
+        ]
+        assert at.type("status", "--json").json["free"] == {"gpu": 1}
+
+
+def test_queues_show_usage_shares_and_jobs(own_server: Server, at: Terminal) -> None:
+    assert at.type("queue", "set", "lab", "--quota", "gpu=1").status == 0
+    assert at.type("queue", "set", "vision", "--parent", "lab").status == 0
+    with Worker(own_server.url, "w-1", gpu=4) as worker:
+        submit(at, "--queue", "vision", "--gang", "2", "--gpu", "1")
+        worker.claim()
+        submit(at, "--gpu", "4")
+        headings, *rows = at.type("queues", COLUMNS="80").out.splitlines()
+        assert headings.split("  ")[0] == "QUEUE"
+        assert {"RUNNING", "WAITING", "USED", "BORROWED", "QUOTA"} <= set(headings.split())
+        assert max(map(len, [headings, *rows])) <= 80
+        usage = {each["name"]: each["usage"] for each in at.type("queues", "--json").json}
+        assert (usage["lab"]["running"], usage["default"]["waiting"]) == (1, 1)
+        assert usage["lab"]["used"] == usage["vision"]["used"] == {"gpu": 2}
+        share = usage["vision"]["fair_share"]["gpu"]
+        assert usage["vision"]["borrowed"].get("gpu", 0) == max(0, 2 - share)
+
+
+def test_jobs_are_cancelled_by_queue_name_or_all(at: Terminal) -> None:
+    at.type("queue", "set", "lab")
+    one, two = submit(at, "--queue", "lab"), submit(at, "--name", "two")
+    three = submit(at)
+    assert at.type("cancel", "--queue", "lab", "--yes").out == f"{one} cancelled\n"
+    assert at.type("cancel", "--name", "two", "-y").out == f"{two} cancelled\n"
+    assert at.type("cancel", "--all", "--yes").out == f"{three} cancelled\n"
+    assert at.type("cancel", "--all", "--yes").out == ""
+
+
+def test_cancelling_many_jobs_is_confirmed(at: Terminal) -> None:
+    job = submit(at, "--name", "kept")
+    piped = at.type("cancel", "--all")
+    assert (piped.status, "pass --yes" in piped.err) == (2, True)
+    assert at.type("cancel").status == at.type("cancel", job, "--all").status == 2
+    with Screen(at, "cancel", "--all") as screen:
+        screen.until(f"Cancel 1 job: {job} (kept)? [y/N]:")
+        screen.press("n\n")
+        screen.until("no job was cancelled")
+    assert at.type("job", job, "--json").json["phase"] == "pending"
+
+
+def test_a_worker_is_removed(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-9", gpu=1):
+        assert at.type("worker", "remove", "w-9").out == "worker w-9 removed\n"
+    assert at.type("workers", "--json").json == []
+    assert at.type("worker", "remove", "w-9").status == 3
+
+
+def test_quiet_prints_only_results_and_errors(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1", gpu=1) as worker:
+        never = at.type("submit", "--quiet", "--gpu", "5", "--", "x")
+        assert (never.status, never.err) == (0, "")
+        assert at.type("submit", "--gpu", "5", "--", "x").err != ""
+        job = submit(at, "--gpu", "1")
+        worker.end(worker.claim())
+        waited = at.type("wait", "-q", job)
+        assert (waited.status, waited.out, waited.err) == (0, "", "")
+
+
+def test_a_token_for_one_namespace_needs_to_name_none(at: Terminal) -> None:
+    token = at.type("token", "create", "eva", "--namespace", "ml").out.strip()
+    at.variables |= {"PHALANX_TOKEN": token}
+    try:
+        own = at.type("whoami", "--json").json
+        assert (own["name"], own["namespaces"], own["namespace"]) == ("eva", ["ml"], "ml")
+        assert submit(at, "--name", "own")
+        cron = "name: nightly\nschedule: {cron: 0 2 * * *}\nroles: {w: {command: x}}\n"
+        assert at.type("submit", "-f", "-", stdin=cron).out == "ml/nightly\n"
+        assert at.type("cron", "pause", "nightly").out.startswith("cron ml/nightly paused")
+        assert at.type("cron", "delete", "nightly").status == 0
+    finally:
+        del at.variables["PHALANX_TOKEN"]
+        at.type("token", "revoke", "eva")
+
+
+def test_login_stores_the_server_the_token_and_a_namespace_for_the_user_alone(
+    own_server: Server, tmp_path: Path
+) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path), "PHALANX_SERVER": ""}
+    at = Terminal("")
+    said = at.type("login", own_server.url, "--namespace", "lab", **home)
+    file = tmp_path / "phalanx" / "client.toml"
+    assert (said.status, stat.S_IMODE(file.stat().st_mode)) == (0, 0o600)
+    job = at.type("submit", "--json", "--", "x", **home).json
+    assert job["namespace"] == "lab"
+    own = at.type("submit", "-f", "-", "--json", stdin="roles: {w: {command: x}}", **home).json
+    assert own["namespace"] == "lab"
+    assert "default namespace  lab" in at.type("whoami", **home).out
+    assert at.type("logout", **home).out == f"Logged out. The settings in {file} were removed.\n"
+    assert at.type("logout", **home).out == "You are not logged in.\n"
+
+
+def test_help_explains_topics_and_commands(at: Terminal) -> None:
+    topics = at.type("help").out
+    for topic in ("exits", "names", "phases", "scripts", "slurm", "variables"):
+        assert f"\n  {topic} " in topics
+        text = at.type("help", topic).out
+        assert text
+        assert max(map(len, text.splitlines())) <= 80
+    assert at.type("help", "queue", "set").out.startswith("Usage: phalanx queue set [OPTIONS]")
+    assert at.type("help", "nosuch").status == 2
