@@ -16,12 +16,12 @@ class Fleet:
     """Workers join it one by one. All of it ends with the block."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._flags = flags
         self._stack = ExitStack()
 
     def __enter__(self) -> "Fleet":
-        server = self._stack.enter_context(Server(self._folder, *self._flags))
+        server = self._stack.enter_context(Server(self.folder, *self._flags))
         self.url = server.url
         self.terminal = Terminal(server.url)
         self.client = self._stack.enter_context(Client(server.url))
@@ -32,7 +32,7 @@ class Fleet:
 
     def work(self, name: str, *flags: str) -> None:
         """A worker that is there when this returns."""
-        state = self._folder / name
+        state = self.folder / name
         process = self.terminal.start("worker", f"--id={name}", f"--state-dir={state}", *flags)
         self._stack.callback(_end, process, state)
 
@@ -72,18 +72,18 @@ class Fleet:
     @property
     def program(self) -> list[str]:
         """Runs until its job or task may end, or until its task is to fail, which it does once."""
-        fail, end = f"{self._folder}/fail-$PHALANX_TASK", f"{self._folder}/end"
+        fail, end = f"{self.folder}/fail-$PHALANX_TASK", f"{self.folder}/end"
         until = f"[ -e {end}-$PHALANX_JOB ] || [ -e {end}-$PHALANX_TASK ]"
         loop = f"until {until}; do [ -e {fail} ] && rm {fail} && exit 1; sleep 0.1; done"
         return ["sh", "-c", loop]
 
     def fail(self, task: str) -> None:
-        (self._folder / f"fail-{task}").touch()
+        (self.folder / f"fail-{task}").touch()
 
     def end(self, *names: str) -> None:
         """Jobs or tasks."""
         for name in names:
-            (self._folder / f"end-{name}").touch()
+            (self.folder / f"end-{name}").touch()
 
 
 def states(job: JobDetail) -> set[str]:

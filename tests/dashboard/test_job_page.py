@@ -118,3 +118,27 @@ async def test_draining_a_worker_names_the_gangs_that_it_evicts(fleet: Fleet, pa
     fleet.runs(job)
     fleet.end(job)
     fleet.ends(job)
+
+
+async def test_an_array_shows_its_elements_and_runs_what_failed_again(
+    fleet: Fleet, page: Page
+) -> None:
+    # Element 3 fails while there is a file.
+    flag = fleet.folder / "broken"
+    flag.touch()
+    role = {"command": f"[ $PHALANX_ARRAY_INDEX != 3 ] || [ ! -e {flag} ]"}
+    spec = {"name": "sweep", "array": {"indices": "0-5"}, "max_retries": 0, "roles": {"w": role}}
+    [array] = fleet.submit(json.dumps(spec))
+    await open_page(page, fleet.url, f"job/{array}", "default/sweep")
+    await expect(page.get_by_text("5 done, 1 failed")).to_be_visible()
+    await page.get_by_label("Phase").select_option("failed")
+    await expect(page.get_by_role("link", name=f"{array}[3]")).to_be_visible()
+    await expect(page.get_by_role("link", name=f"{array}[2]")).to_have_count(0)
+    assert await accessibility_problems(page) == []
+    flag.unlink()
+    await page.get_by_role("button", name="Retry what failed").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+    await expect(page.locator("main .pill").first).to_have_text("done")
+    await page.get_by_label("Phase").select_option("done")
+    await page.get_by_role("link", name=f"{array}[3]").click()
+    await expect(page.get_by_text("element 3 of an array")).to_be_visible()

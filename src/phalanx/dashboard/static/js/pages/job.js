@@ -4,6 +4,7 @@ import { h } from "../dom.js";
 import { get, path } from "../api.js";
 import { bar, panel, pill, table } from "../components.js";
 import { keepDraft } from "../draft.js";
+import { elementList } from "../elements.js";
 import { amount, clock, duration, gpuHours, money, percent, plural, since, whole } from "../format.js";
 import { actionsOf, actor, setPriority, victimsText, workText } from "../job-actions.js";
 import { LogStream } from "../log-stream.js";
@@ -30,10 +31,15 @@ export function job(context) {
   let events = []; // [{event, message}]
   let log = null; // the LogStream
   let logOf = null; // its address
+  const elements = elementList(context, id);
   const shown = { allEvents: false, allAttempts: false, allLanes: false, search: "", followsEnd: true, width: 900 };
 
   async function load(signal) {
     detail = await get(path`/jobs/${id}`, { signal });
+    if (detail.elements) {
+      await Promise.all([elements.load(signal), loadEvents(signal)]);
+      return;
+    }
     const isPending = detail.phase === "pending";
     const [reasons, progress] = await Promise.all([
       isPending ? get(path`/jobs/${id}/why`, { signal }) : null,
@@ -113,7 +119,8 @@ export function job(context) {
   function headline() {
     const gpus = Object.values(detail.spec.roles || {}).reduce((sum, role) => sum + (role.replicas ?? 1) * amount((role.resources || {}).gpu || 0), 0);
     const facts = [
-      detail.attempt ? `attempt ${detail.attempt}` : "not started",
+      detail.elements ? plural(detail.elements.total, "element") : detail.attempt ? `attempt ${detail.attempt}` : "not started",
+      detail.array ? [h("a", { href: href(["job", detail.array]) }, `element ${detail.index} of an array`)] : null,
       `queue ${detail.queue}`,
       `priority ${detail.priority}`,
       plural(detail.size, "task") + (gpus ? ` · ${plural(gpus, "GPU")}` : ""),
@@ -125,7 +132,7 @@ export function job(context) {
       h("h1", `${detail.namespace}/${detail.name}`),
       pill(detail.phase),
       detail.on_hold ? h("span.pill", "on hold") : null,
-      h("span.muted", facts.join(" · "), " · ", h("code", detail.id)),
+      h("span.muted", facts.map((fact) => [fact, " · "]), h("code", detail.id)),
       h("span.end", actionsOf(detail, { atRisk: atRisk(), refresh: context.refresh }).map((action) => h("button", { type: "button", class: action.danger ? "quiet-danger" : undefined, onclick: action.run }, action.title))),
     );
   }
@@ -264,6 +271,7 @@ export function job(context) {
   }
 
   function view() {
+    if (detail.elements) return [headline(), whyPanel(), elements.view(detail), h("div.cols", specPanel(), h("div", costPanel(), relatedPanel(), eventsPanel()))];
     const plots = Object.entries(history);
     return [
       headline(),
@@ -280,7 +288,7 @@ export function job(context) {
     title: () => (detail ? `${detail.namespace}/${detail.name}` : id),
     load,
     view,
-    wants: (event) => event.data.job === id,
+    wants: (event) => event.data.job === id || (event.data.job || "").startsWith(`${id}[`),
     close: () => log && log.close(),
   };
 }

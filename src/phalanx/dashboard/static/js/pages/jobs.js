@@ -37,10 +37,10 @@ export function jobs(context) {
     { title: "phase", class: "tight", cell: (job) => [pill(job.phase), job.on_hold ? " on hold" : ""] },
     { title: "queue", cell: (job) => job.queue },
     { title: "priority", class: "n", cell: (job) => String(job.priority) },
-    { title: "tasks", class: "n", cell: (job) => String(job.size) },
+    { title: "tasks", class: "n", cell: (job) => (job.elements ? `${whole(job.elements.total)} elements` : String(job.size)) },
     { title: "attempt", class: "n wide-only", cell: (job) => String(job.attempt) },
     { title: "age", class: "n", cell: (job) => since(job.created_at) },
-    { title: "progress, or why", cell: (job) => progressOf(job) || h("span.muted", (job.reason && job.reason.message) || job.cause || "") },
+    { title: "progress, or why", cell: (job) => progressOf(job) || h("span.muted", (job.reason && job.reason.message) || job.cause || (job.elements ? elementsText(job.elements) : "")) },
     { title: "owner", class: "wide-only", cell: (job) => job.owner || "" },
   ];
 
