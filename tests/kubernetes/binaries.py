@@ -121,7 +121,8 @@ def _run(
         check=False,
     )
     if done.returncode:
-        raise CannotBuildError(f"{failure}:\n{done.stdout[-2000:]}")
+        status = f"{Path(command[0]).name} ended with status {done.returncode}"
+        raise CannotBuildError(f"{failure}: {status}\n{done.stdout[-2000:]}")
 
 
 @contextmanager
