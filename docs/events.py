@@ -198,7 +198,8 @@ def type_name(form: Any) -> str:
         return f"list of {type_name(get_args(form)[0])}s"
     if isinstance(form, EnumMeta):
         return _enum_name(form)
-    return {int: "integer", float: "number", str: "string", NoneType: "null"}[form]
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}
+    return names[form]
 
 
 def _enum_name(form: EnumMeta) -> str:

@@ -308,6 +308,7 @@ async def test_every_field_of_a_queue_has_a_description_and_is_read(admin: ApiCl
         "reclaim_from_siblings": "lower_priority",
         "reclaimable": False,
         "non_preemptible_within_quota": True,
+        "consolidation": True,
         "namespaces": ("team-*",),
     }
 

@@ -242,3 +242,4 @@ def test_a_busy_day_breaks_no_rule_and_every_pending_job_has_a_correct_reason(
     accounts = day.replay.cluster.accounts.values()
     assert sum(account.eviction.count for account in accounts) > 0
     assert sum(account.failure.count for account in accounts) > 0
+    assert day.replay.moves

@@ -15,7 +15,7 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.forecast import JobForecast
 from phalanx.identity.principal import Principal
 from phalanx.plan.decisions import PlannedVictim
-from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter
+from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter, WithMoves
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
 from phalanx.wire.times import iso_time
 
@@ -78,6 +78,10 @@ def _alternative_view(
             victims = victim_views(seen, planned, principal)
             message = f"with priority {priority}, the job would evict {victims_in_words(victims)}"
             return AlternativeView(kind, message, priority=priority, victims=victims)
+        case WithMoves(gangs, queue):
+            moved = "1 gang is moved" if gangs == 1 else f"{gangs} gangs are moved"
+            message = f"fits if {moved}; queue {queue} does not allow consolidation"
+            return AlternativeView(kind, message)
 
 
 def message(seen: JobForecast, principal: Principal) -> str:
@@ -87,6 +91,9 @@ def message(seen: JobForecast, principal: Principal) -> str:
     tasks = _tasks(len(found.places))
     if found.starts_now:
         return f"the job would start now: {tasks} on {listed_once(p.worker for p in found.places)}"
+    if found.moves:
+        moved = victims_in_words(victim_views(seen, found.victims, principal))
+        return f"the job would start when gangs have been moved to other workers: {moved}"
     if found.victims:
         victims = victims_in_words(victim_views(seen, found.victims, principal))
         return f"the job would evict {victims}, and start when the evicted tasks have stopped"

@@ -45,6 +45,7 @@ _BODY = request_body.documented(
         "reclaim_from_siblings": Schema(type="string", enum=list(ReclaimFrom)),  # type: ignore[arg-type]
         "reclaimable": _BOOLEAN,
         "non_preemptible_within_quota": _BOOLEAN,
+        "consolidation": _BOOLEAN,
         "max_priority": _INTEGER,
         "namespaces": Schema(type="array", items=_STRING),  # type: ignore[arg-type]
     },
@@ -92,6 +93,7 @@ def queue_view(queue: Queue) -> QueueView:
         reclaim_from_siblings=queue.reclaim_from_siblings,
         reclaimable=queue.reclaimable,
         non_preemptible_within_quota=queue.non_preemptible_within_quota,
+        consolidation=queue.consolidation,
         max_priority=queue.max_priority,
         namespaces=queue.namespaces,
     )

@@ -18,6 +18,11 @@ E = TypeVar("E", bound=StrEnum)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
 def extended(
     command: Callable[..., None], run: Callable[..., None], *more: inspect.Parameter
 ) -> Callable[..., None]:

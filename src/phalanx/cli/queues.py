@@ -13,7 +13,7 @@ from phalanx.cli.completion import Queue
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.help_pages import HelpCommand
-from phalanx.cli.options import whole_number
+from phalanx.cli.options import Switch, one_of, whole_number
 from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
 from phalanx.cli.visible_text import say
 from phalanx.wire.workers import QueueUsage
@@ -76,6 +76,15 @@ Namespaces = Annotated[
         "--namespaces",
         metavar="ml,team-*,…",
         help="Namespaces whose jobs may use the queue; '' admits all.",
+    ),
+]
+Consolidation = Annotated[
+    Switch | None,
+    typer.Option(
+        "--consolidation",
+        metavar="on|off",
+        parser=one_of(Switch),
+        help="Move preemptible jobs that save checkpoints, so that pending jobs fit.",
     ),
 ]
 
@@ -167,6 +176,7 @@ def set_queue(  # noqa: PLR0913
     parent: Parent = None,
     max_priority: MaxPriority = None,
     namespaces: Namespaces = None,
+    consolidation: Consolidation = None,
     as_json: Json = False,
 ) -> None:
     """Create a queue, or change the given fields of one."""
@@ -189,6 +199,8 @@ def set_queue(  # noqa: PLR0913
         fields["max_priority"] = whole_number()(max_priority) if max_priority else None
     if namespaces is not None:
         fields["namespaces"] = [name.strip() for name in namespaces.split(",") if name.strip()]
+    if consolidation is not None:
+        fields["consolidation"] = consolidation is Switch.ON
     changed = client.set_queue(queue, **fields)
     if as_json:
         print_json(changed)

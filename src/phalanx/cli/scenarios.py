@@ -104,11 +104,13 @@ def _decision(step: Step) -> Iterator[str]:
     gangs = " and ".join(step.gangs)
     match step.decision:
         case "Evict":
-            lost = f", losing {step.lost_gpu_s / 3600:.1f} GPU-hours" if step.lost_gpu_s else ""
+            lost = f", losing {_lost_work(step.lost_gpu_s)}" if step.lost_gpu_s else ""
             victims = "; ".join(
                 f"{', '.join(tasks)} of {gang}" for gang, tasks in step.victims.items()
             )
-            if victims:
+            if step.moves:
+                yield f"move {_moves(step)} so that {gangs} fits{lost}"
+            elif victims:
                 yield f"evict {victims} for {gangs}{lost}"
             else:
                 yield f"keep the capacity of stopping tasks for {gangs}"
@@ -121,6 +123,18 @@ def _decision(step: Step) -> Iterator[str]:
             yield f"release the places that {gangs} gathered: no gathering gang could start"
         case _:
             yield f"end {gangs}: pending longer than its schedule timeout"
+
+
+def _moves(step: Step) -> str:
+    return "; ".join(f"{gang} to {_nodes(places)}" for gang, places in step.moves.items())
+
+
+def _lost_work(gpu_s: float) -> str:
+    return f"{gpu_s:.0f} GPU-seconds" if gpu_s < 360 else f"{gpu_s / 3600:.1f} GPU-hours"
+
+
+def _nodes(places: dict[str, str]) -> str:
+    return ", ".join(dict.fromkeys(places.values()))
 
 
 def _places(step: Step) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.formatting import plural
-from phalanx.cli.options import decimal, one_of, whole_number
+from phalanx.cli.options import Switch, decimal, one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _TRACE, _POLICY = "Trace", "Policy"
 #: Stands for all baselines in `--compare`.
 _BASELINES = "baselines"
-
-
-class Switch(StrEnum):
-    ON = "on"
-    OFF = "off"
 
 
 class Rounding(StrEnum):

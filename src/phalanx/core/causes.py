@@ -96,6 +96,15 @@ def reclaimed(roles: Sequence[str], job: str, queue: str) -> Cause:
     return Cause(CauseKind.EVICTION, text, job=job)
 
 
+def moved(nodes: Sequence[str], job: str, lost: float) -> Cause:
+    """The gang is moved to these nodes, so that a job fits."""
+    text = f"moved to {listed(nodes, _MOST_TASKS)} so that {job} can start"
+    if round(lost):
+        unit = "GPU-second" if round(lost) == 1 else "GPU-seconds"
+        text += f"; {round(lost)} {unit} since the last checkpoint lost"
+    return Cause(CauseKind.EVICTION, text, job=job)
+
+
 def _tasks(roles: Sequence[str]) -> str:
     return f"task{'s' if len(roles) > 1 else ''} {listed(roles, _MOST_TASKS)}"
 

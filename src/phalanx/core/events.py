@@ -144,6 +144,7 @@ class Victim(msgspec.Struct, frozen=True):
     job: str
     version: int  #: the job's version when the plan was made
     tasks: tuple[int, ...] = ()
+    lost: float = 0.0  #: GPU-seconds of work that the plan expects to be lost
 
 
 class Nominated(msgspec.Struct, frozen=True):
@@ -151,6 +152,8 @@ class Nominated(msgspec.Struct, frozen=True):
 
     placements: tuple[Placement, ...]
     victims: tuple[Victim, ...]
+    #: The new places of victims that are moved; kept until they start again.
+    moves: tuple[Placement, ...] = ()
 
 
 class NominationEnded(msgspec.Struct, frozen=True):

@@ -246,6 +246,7 @@ class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     epoch: int  #: the attempt that is stopped
     began_at: Micros
     counted: bool = False  #: whether the failure that caused it was counted
+    moves_to: Nomination | None = None  #: the places kept for its restart, if it is moved
 
 
 class EndState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -297,6 +298,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cron: str | None = None  #: the cron that submitted it
     due_at: Micros | None = None  #: when the cron was due
     losses: JobLosses | None = None  #: the work that stops have cost
+    moved_at: Micros | None = None  #: when it was last moved to other nodes
     saved_step: int | None = None  #: the last step that a task reported as saved elsewhere
     abnormal_step: int | None = None  #: of the abnormal value that it was last stopped for
     #: After a rollback: the last saved step before the abnormal value, until a later one is saved.
@@ -521,6 +523,9 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     reclaimable: bool = True  #: whether other queues may reclaim what it borrows
     #: Whether its jobs that are not preemptible together use no more than its quota.
     non_preemptible_within_quota: bool = False
+    #: Whether its preemptible jobs that save checkpoints may be moved to other nodes, so that a
+    #: pending job fits.
+    consolidation: bool = False
     max_priority: int | None = None  #: the highest priority that its jobs may have
     namespaces: tuple[str, ...] = ()  #: those whose jobs may use it, or patterns; empty: all
 

@@ -226,6 +226,7 @@ class JobEvicted(AttemptRecord, frozen=True):
     why: str  #: the reason
     by: str = ""  #: the operator
     other_job: str | None = None  #: the preemptor (namespace/name)
+    moved: bool = False  #: it starts again at places that are kept for it
 
 
 class JobShrunk(AttemptRecord, frozen=True):

@@ -190,8 +190,8 @@ def event_of(decision: Decision) -> Event:
     if isinstance(decision, Reserve):
         return Placed(decision.placements)
     if isinstance(decision, Evict):
-        victims = (Victim(victim.job, victim.version, victim.tasks) for victim in decision.victims)
-        return Nominated(decision.placements, tuple(victims))
+        victims = tuple(Victim(v.job, v.version, v.tasks, v.lost) for v in decision.victims)
+        return Nominated(decision.placements, victims, decision.moves)
     if isinstance(decision, Gather):
         return GangGathered(decision.placement)
     if isinstance(decision, ReleaseGathered):

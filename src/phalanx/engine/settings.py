@@ -17,6 +17,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     max_wait: float = PlannerPolicy().max_wait  #: times its limit and median wait; then overdue
     share_half_life_s: float = 0.0  #: of the memory of unused shares; 0: none
     min_runtime_s: float = 60.0  #: a gang is not reclaimed before it has run for this long
+    move_work: float = PlannerPolicy().move_work  #: GPU-seconds that moves for one gang may lose
+    move_cooldown_s: float = 3600.0  #: a gang is moved at most once in this time
     order: tuple[OrderKey, ...] = PlannerPolicy().order  #: how the gangs of a queue are ordered
     backfill: bool = True  #: reserve a start time for gangs that do not fit yet
     plan_debounce_s: float = 0.005  #: collect changes for this long after a plan
@@ -39,6 +41,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
             max_wait=self.max_wait,
             share_half_life=round(self.share_half_life_s * SECOND),
             min_runtime=round(self.min_runtime_s * SECOND),
+            move_work=self.move_work,
+            move_cooldown=round(self.move_cooldown_s * SECOND),
             backfill=self.backfill,
             plan_every=round(self.plan_tick_s * SECOND),
         )

@@ -4,12 +4,15 @@
 them would delay a start that is reserved for it.
 """
 
+from typing import NamedTuple
+
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Evict, Gather, Plan, Reserve
 from phalanx.plan.elastic import grow
 from phalanx.plan.expiry import break_deadlocks, expire
 from phalanx.plan.explain.shortage import Shortage
 from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.serving.consolidation import find_moves
 from phalanx.plan.serving.serving import Serving
 from phalanx.plan.serving.starts import placement
 from phalanx.plan.standstill import plan_in_standstill
@@ -87,6 +90,26 @@ def decision_for(state: PlannerState, now: Micros, job: str) -> Reserve | Evict 
         if isinstance(decision, Gather) and decision.placement.job == job:
             return decision
     return None
+
+
+class MovesNotAllowed(NamedTuple):
+    """Moves that would let a gang start, if the queue of the gangs allowed it."""
+
+    gangs: int
+    queue: str  #: the first that does not
+
+
+def moves_not_allowed(state: PlannerState, now: Micros, job: str) -> MovesNotAllowed | None:
+    """Whether a gang would start if gangs of other queues could be moved too."""
+    moment = state.at(now)
+    gang = moment.pending.gangs.get(job)
+    if gang is None or moment.pending.own_reason(gang) is not None:
+        return None
+    work = _begin(moment)
+    moves = find_moves(work, gang, moment.running.queues()) if work.is_fragmented(gang) else None
+    queues = set() if moves is None else {unit.gang.queue for unit in moves.units}
+    closed = sorted(queues - work.movable_queues)
+    return MovesNotAllowed(len(moves.units), closed[0]) if moves is not None and closed else None
 
 
 def _begin(moment: Moment) -> PlanningPass:

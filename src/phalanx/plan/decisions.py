@@ -32,6 +32,7 @@ class Evict(msgspec.Struct, frozen=True):
 
     placements: tuple[Placement, ...]
     victims: tuple[PlannedVictim, ...]
+    moves: tuple[Placement, ...] = ()  #: where victims that are moved start again
 
 
 class Gather(msgspec.Struct, frozen=True):

@@ -108,9 +108,10 @@ class Lineup:
         return served.union(overdue, filter(None, promised))
 
     def _may_take(self, gang: PendingGang) -> bool:
-        """Whether others may be evicted or held back for a gang, as far as a glance can tell."""
+        """Whether others may be evicted, moved or held back for a gang, as far as a glance can
+        tell."""
         work = self._work
-        if is_starving(work.policy, gang, work.now):
+        if is_starving(work.policy, gang, work.now) or work.may_be_helped_by_moves(gang):
             return True
         return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
 

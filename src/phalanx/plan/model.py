@@ -40,6 +40,8 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     max_wait: float = 3.0
     share_half_life: Micros = 0  #: of unused shares that are remembered; 0: none are
     min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
+    move_work: float = 600.0  #: at most so many GPU-seconds are lost by the moves for one gang
+    move_cooldown: Micros = HOUR  #: a gang is moved at most once in this time
     backfill: bool = True  #: reserve start times for gangs that do not fit yet
     heads: int = 8  #: at most this many reserved starts
     plan_every: Micros = 5 * SECOND  #: the longest time between two plans
@@ -240,6 +242,11 @@ class RunningGang(msgspec.Struct, frozen=True, gc=False):
     size: int = 0  #: number of tasks, including those without a place
     user: str = ""  #: empty where gangs are not ordered by user
     waited: Micros = 0  #: how long it was pending before it started
+    #: The gang as it is pending once it has stopped; None: it saves no checkpoints, or cannot be
+    #: moved for another reason.
+    restart: PendingGang | None = None
+    moved_at: Micros | None = None  #: when it was last moved
+    moves_to: tuple[Assignment, ...] = ()  #: the places kept for it while it stops, if it is moved
 
     @property
     def has_tasks_above_minimum(self) -> bool:

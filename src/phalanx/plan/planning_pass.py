@@ -126,6 +126,25 @@ class PlanningPass:
         since = gang.evicts_from
         return since is not None and since <= self.now and gang.nomination is None
 
+    @cached_property
+    def movable_queues(self) -> frozenset[str]:
+        """The queues whose gangs may be moved."""
+        queues = self.state.layout.queues
+        return frozenset(queue.name for queue in queues if queue.consolidation)
+
+    def may_be_helped_by_moves(self, gang: PendingGang) -> bool:
+        """Whether a gang might fit if gangs of queues that allow it were moved."""
+        return bool(self.movable_queues) and self.is_fragmented(gang)
+
+    def is_fragmented(self, gang: PendingGang) -> bool:
+        """Whether enough is free in total for a gang that starts alone and may evict others, and no
+        limit forbids its start."""
+        if not gang.strict or gang.group or not self.may_evict(gang):
+            return False
+        need = minimum_amounts(gang, self.table)
+        is_enough = not bool((need > self.capacity.soon.free_in_sum()).any())
+        return is_enough and self.binding_limit([(gang.queue, need)]) is None
+
     def exclude(self, job: str) -> None:
         """Give a job nothing more in this pass."""
         self.excluded.add(job)

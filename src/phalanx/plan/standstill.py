@@ -8,6 +8,7 @@ made.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from phalanx.core.model import Queue
 from phalanx.core.reasons import Reason
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.reason_index import PendingReasons
@@ -58,7 +59,7 @@ def plan_in_standstill(state: Moment) -> Plan | None:
 def _is_quiet(state: Moment) -> bool:
     """Whether nothing goes on that a pass must look at: timeouts that have ended, tasks that are
     stopping, kept or gathered places, groups, growth, a round of searches for victims, rules of
-    queues that keep gangs from starting."""
+    queues about what starts, or is moved."""
     pending = state.pending
     under_way = (
         pending.gathering,
@@ -72,8 +73,12 @@ def _is_quiet(state: Moment) -> bool:
     return (
         not any(under_way)
         and state.cursor.is_at_start
-        and not any(q.stopped or q.non_preemptible_within_quota for q in state.queues.values())
+        and not any(_has_rules_of_its_own(queue) for queue in state.queues.values())
     )
+
+
+def _has_rules_of_its_own(queue: Queue) -> bool:
+    return queue.stopped or queue.non_preemptible_within_quota or queue.consolidation
 
 
 def _requests_without_fit(state: Moment) -> _Requests | None:

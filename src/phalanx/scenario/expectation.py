@@ -41,7 +41,7 @@ class Expectation(msgspec.Struct, frozen=True):
     pending: tuple[str, ...] | None
     evicted: tuple[tuple[str, ...], ...] | None  #: one of these sets
     evicted_count: EvictedCount | None
-    moved: tuple[tuple[str, ...], ...] | None
+    moved: tuple[tuple[str, ...], ...] | None  #: one of these sets of tasks
     nodes_of_tasks: dict[str, str]
     nodes_of_gangs: dict[str, tuple[str, ...]]
     roles: dict[str, int]
@@ -96,9 +96,8 @@ def differences(scenario: Scenario, expect: Expectation, outcome: ScenarioOutcom
         yield _difference("evicted", map(_listed, expect.evicted), _listed(outcome.evicted))
     if expect.evicted_count is not None:
         yield from _count_differences(expect.evicted_count, outcome)
-    # The planner does not move running tasks.
-    if expect.moved is not None and () not in expect.moved:
-        yield _difference("moved", map(_listed, expect.moved), _listed(()))
+    if expect.moved is not None and set(outcome.moved) not in map(set, expect.moved):
+        yield _difference("moved", map(_listed, expect.moved), _listed(outcome.moved))
     yield from _placement_differences(scenario, expect, outcome)
     for gang, name in expect.reasons.items():
         reason = outcome.reasons.get(gang)

@@ -99,6 +99,7 @@ class GangEntry(msgspec.Struct, frozen=True):
     time_limit_s: Micros | None
     started_s_ago: Micros | None
     checkpointed_s_ago: Micros | None
+    moved_s_ago: Micros | None
     finished_members: int | None
     satisfied: bool | None
 
@@ -230,6 +231,8 @@ _POLICY = {
     "max_wait": Field(_factor),
     "share_half_life_s": Field(duration),
     "min_runtime_s": Field(duration),
+    "move_work": Field(_factor),
+    "move_cooldown_s": Field(duration),
     "backfill": Field(boolean),
 }
 
@@ -250,6 +253,7 @@ _QUEUE = {
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
     "reclaimable": Field(boolean, default=True),
     "non_preemptible_within_quota": Field(boolean, default=False),
+    "consolidation": Field(boolean, default=False),
 }
 
 _TASK = {
@@ -288,6 +292,7 @@ _GANG = {
     "time_limit_s": Field(duration),
     "started_s_ago": Field(duration),
     "checkpointed_s_ago": Field(duration),
+    "moved_s_ago": Field(duration),
     "finished_members": Field(_whole),
     "satisfied": Field(boolean),
 }

@@ -35,6 +35,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     places: dict[str, dict[str, str]] = {}  #: gang → task → node
     victims: dict[str, tuple[str, ...]] = {}  #: gang → tasks
     lost_gpu_s: float = 0.0  #: GPU-seconds of work that the victims lose
+    moves: dict[str, dict[str, str]] = {}  #: gang that is moved → task → its new node
 
 
 class ScenarioOutcome(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class ScenarioOutcome(msgspec.Struct, frozen=True):
     placed: dict[str, int]  #: gang → newly placed tasks
     pending: tuple[str, ...]  #: gangs of which nothing new was placed
     evicted: tuple[str, ...]  #: tasks
+    moved: tuple[str, ...]  #: tasks of gangs that are moved to other nodes
     placement: dict[str, str]  #: every task that has a place → its node
     gathered: dict[str, dict[str, str]]  #: pending gang → task → the node of its gathered place
     timed_out: tuple[str, ...]
@@ -61,9 +63,11 @@ def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
     for gang, places in _items(starts):
         placed[gang] = placed.get(gang, 0) + len(places)
     victims = _items(step.victims for step in steps)
-    evicted = {task for _, tasks in victims for task in tasks}
+    moves = _items(step.moves for step in steps)
+    moved = {task for _, places in moves for task in places}
+    evicted = {task for _, tasks in victims for task in tasks} - moved
     placement = {name: node for name, node in _running(scenario).items() if name not in evicted}
-    for _, places in _items(starts):
+    for _, places in (*_items(starts), *moves):
         placement |= places
     released = _gangs_with(steps, "ReleaseGathered")
     timed_out = _gangs_with(steps, "TimeOut")
@@ -76,6 +80,7 @@ def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
         placed=placed,
         pending=tuple(g.name for g in gangs if g.pending and g.name not in settled),
         evicted=tuple(sorted(evicted)),
+        moved=tuple(sorted(moved)),
         placement=placement,
         gathered=_gathered(scenario, steps, {*placed, *released, *timed_out}),
         timed_out=timed_out,
@@ -90,13 +95,14 @@ def _step(scenario: Scenario, decision: Decision) -> Step:
     match decision:
         case Reserve(placements):
             return Step(name, _jobs(placements), _places(scenario, placements))
-        case Evict(placements, victims):
+        case Evict(placements, victims, moves):
             return Step(
                 name,
                 _jobs(placements),
                 _places(scenario, placements),
                 {victim.job: _evicted_tasks(scenario, victim) for victim in victims},
                 sum(victim.lost for victim in victims),
+                _places(scenario, moves),
             )
         case Gather(placement):
             return Step(name, (placement.job,), _places(scenario, (placement,)))

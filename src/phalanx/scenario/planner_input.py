@@ -6,6 +6,8 @@ timeout counts.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from phalanx.core.model import Assignment
 from phalanx.core.node import Node
 from phalanx.core.reasons import WaitingForMembers
@@ -102,6 +104,31 @@ def running_gang(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> 
         size=gang.size,
         user=entry.user or "",
         waited=entry.waiting_s or 0,
+        restart=None if saved is None else _restart(gang),
+        moved_at=None if entry.moved_s_ago is None else NOW - entry.moved_s_ago,
+    )
+
+
+def _restart(gang: ScenarioGang) -> PendingGang | None:
+    """The gang as it is pending once it has stopped; None if it cannot be moved."""
+    if gang.done or gang.pending or any(t.state is TaskState.PREEMPTING for _, t in gang.placed):
+        return None
+    moved = msgspec.structs.replace(gang, placed=(), pending=gang.placed)
+    roles = _roles(moved, count_roles(gang.placed))
+    limit = gang.entry.time_limit_s
+    return PendingGang(
+        job=gang.name,
+        name=gang.name,
+        version=0,
+        queue=gang.queue,
+        priority=gang.priority,
+        created_at=LONG_AGO + gang.order * SECOND,
+        size=gang.size,
+        roles=roles,
+        need=len(gang.placed),
+        pack=gang.entry.topology,
+        spread=bool(gang.entry.spread),
+        duration=None if limit is None else limit + STOP_TIMEOUT,
     )
 
 

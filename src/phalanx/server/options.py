@@ -355,6 +355,20 @@ _PLANNING: tuple[Option, ...] = (
     ),
     _of_engine(
         "Planning",
+        "move_work",
+        "GPU-seconds of work since the last checkpoint that may be lost when gangs are moved so"
+        " that one pending gang fits. Only gangs of queues with `consolidation` are moved.",
+        form="number",
+        read=read.decimal(1_000_000_000),
+        write=as_is,
+    ),
+    _of_engine(
+        "Planning",
+        "move_cooldown",
+        "A gang is moved at most once in this time.",
+    ),
+    _of_engine(
+        "Planning",
         "order",
         "The keys by which the pending gangs of a queue are ordered: `priority`, `size`, "
         "`created`, `shortest`, which is the shortest time limit first, with aging, and `user`, "

@@ -17,10 +17,11 @@ from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.planners import ProductionPlanner
 from phalanx.sim.reason_checks import wrong_reasons
-from phalanx.sim.replay import START, Replay, register
+from phalanx.sim.replay import START, Replay, ReplaySettings, register
 from phalanx.sim.traces import Trace, TraceJob, TraceNode, make_trace
 
 _GPUS_PER_NODE = 8
+_POLICY = PlannerPolicy()
 #: The interval of checks.
 _CHECK_EVERY: Micros = 10 * MINUTE
 #: The mean interval of faults and user actions.
@@ -33,7 +34,8 @@ class BusyDay:
         self._until = START + round(hours * HOUR)
         self.trace = _trace(self._random, nodes, hours)
         cluster = Cluster()
-        self.replay = Replay(self.trace, cluster, ProductionPlanner(cluster, PlannerPolicy()))
+        planner = ProductionPlanner(cluster, _POLICY)
+        self.replay = Replay(self.trace, cluster, planner, ReplaySettings(checkpoints=True))
         self._fault_at: Micros = START
         self._check_at: Micros = START
 
@@ -51,6 +53,7 @@ class BusyDay:
         self._check()
         if self.replay.rejected:
             raise AssertionError(f"bug: decisions were rejected: {dict(self.replay.rejected)}")
+        self._check_moves()
         if self.replay.cluster.gangs:
             raise AssertionError(f"bug: jobs never end: {sorted(self.replay.cluster.gangs)}")
 
@@ -62,6 +65,14 @@ class BusyDay:
         wrong = list(wrong_reasons(self.replay.cluster, self.replay.reasons, self.replay.now))
         if wrong:
             raise AssertionError("bug: " + "; ".join(wrong))
+
+    def _check_moves(self) -> None:
+        """No gang is moved back and forth: at most one move in its cooldown."""
+        last: dict[str, Micros] = {}
+        for at, job in self.replay.moves:
+            if job in last and at - last[job] < _POLICY.move_cooldown:
+                raise AssertionError(f"bug: job {job} was moved twice in its cooldown")
+            last[job] = at
 
     # Faults and user actions
 
@@ -123,10 +134,10 @@ def _trace(random: Random, nodes: int, hours: float) -> Trace:
     gpus = nodes * _GPUS_PER_NODE
     queues = [
         Queue("research", weight=3),
-        Queue("vision", parent="research"),
+        Queue("vision", parent="research", consolidation=True),
         Queue("language", parent="research", weight=2, quota={GPU: gpus * DEVICE // 4}),
         Queue("product", weight=2, quota={GPU: gpus * DEVICE // 4}),
-        Queue("interns", limit={GPU: gpus * DEVICE // 8}),
+        Queue("interns", limit={GPU: gpus * DEVICE // 8}, consolidation=True),
     ]
     jobs: list[TraceJob] = []
     gpu_seconds = 1.1 * gpus * hours * 3600

@@ -76,7 +76,7 @@ def _fitting_tasks(cluster: Cluster, gang: Gang) -> int:
     kept: dict[str, int] = {}
     for other in cluster.gangs.values():
         if other is not gang:
-            for assignment in _nominated(other):
+            for assignment in (*_nominated(other), *_moves_to(other)):
                 gpu = other.role(assignment.task).resources.get(GPU, 0)
                 kept[assignment.worker] = kept.get(assignment.worker, 0) + gpu
     return sum(
@@ -119,6 +119,13 @@ def _nominated(gang: Gang) -> tuple[Assignment, ...]:
     """The places kept for the gang while its victims stop."""
     pending = gang.job.pending
     return () if pending is None or pending.nomination is None else pending.nomination.assignments
+
+
+def _moves_to(gang: Gang) -> tuple[Assignment, ...]:
+    """The places kept for a gang that is moved, while it stops."""
+    stopping = gang.job.stopping
+    kept = None if stopping is None else stopping.moves_to
+    return () if kept is None else kept.assignments
 
 
 def _is_stopping(cluster: Cluster, task: str) -> bool:

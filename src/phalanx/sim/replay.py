@@ -23,7 +23,8 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol as WorkerProtocol
 from phalanx.core.model import place_of
 from phalanx.core.reasons import Reason
-from phalanx.core.spec.job import JobSpec
+from phalanx.core.records import JobEvicted
+from phalanx.core.spec.job import CheckpointPolicy, JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
@@ -63,6 +64,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     estimate: float = 1.0  #: the ratio of time limits to actual durations
     rounded: bool = False  #: limits are rounded up to those that users write
     plan_every: Micros = SECOND  #: the shortest time between two plans while jobs are pending
+    checkpoints: bool = False  #: jobs save a checkpoint when they are stopped, so they can be moved
 
     def time_limit(self, duration: Micros) -> Micros:
         limit = max(SECOND, round(duration * self.estimate))
@@ -100,6 +102,8 @@ class Replay:
         self.rejected: Counter[str] = Counter()
         self.plans = 0
         self.broken_starts = 0
+        #: When gangs were moved to other nodes: the time and the job.
+        self.moves: list[tuple[Micros, str]] = []
         self.planned_at: Micros | None = None
         self._planner = planner
         self._settings = settings or ReplaySettings()
@@ -171,6 +175,9 @@ class Replay:
             self._schedule_stops(changes)
         if changes.replan:
             self._replan = True
+        for record in changes.records:
+            if isinstance(record, JobEvicted) and record.moved:
+                self.moves.append((self.now, record.job))
         self._planner.observe(changes)
         self.history.observe(changes, self.now)
         return changes
@@ -195,7 +202,11 @@ class Replay:
                 self.apply(event)
 
     def _submit(self, job: TraceJob) -> None:
-        spec = replace(spec_of(job), time_limit=self._settings.time_limit(job.duration))
+        settings = self._settings
+        policy = CheckpointPolicy.EACH if settings.checkpoints else CheckpointPolicy.NONE
+        spec = replace(
+            spec_of(job), time_limit=settings.time_limit(job.duration), checkpoint=policy
+        )
         self.apply(events.Submitted(job.id, spec))
 
     def _end(self, job: str, epoch: int) -> None:

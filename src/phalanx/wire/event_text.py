@@ -129,8 +129,8 @@ def _attempt(record: records.AttemptRecords) -> str:
             return _starting(size, workers)
         case records.ReservationLost(attempt=attempt, why=why):
             return f"attempt {attempt}: reservation lost: {why}"
-        case records.JobEvicted(why=why):
-            return f"evicted: {why}"
+        case records.JobEvicted(why=why, moved=moved):
+            return why if moved else f"evicted: {why}"
         case records.JobShrunk(tasks=tasks, other_job=preemptor):
             what = "task" if len(tasks) == 1 else "tasks"
             return f"shrinking for {preemptor}: stopping {what} {_in_order(map(str, tasks))}"

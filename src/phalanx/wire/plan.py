@@ -25,7 +25,7 @@ class VictimView(msgspec.Struct, frozen=True, omit_defaults=True):
 class AlternativeView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change that would let the job start, tried with the planner."""
 
-    type: str  #: `Fewer`, `Shorter` or `Higher`
+    type: str  #: `Fewer`, `Shorter`, `Higher` or `WithMoves`
     message: str
     tasks: int | None = None  #: with so many tasks the job would start now
     time_limit_s: float | None = None  #: with this time limit the job would start now

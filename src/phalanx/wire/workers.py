@@ -56,6 +56,7 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
     reclaimable: bool = True
     non_preemptible_within_quota: bool = False
+    consolidation: bool = False
     max_priority: int | None = None  #: the highest priority that its jobs may have
     namespaces: tuple[str, ...] = ()  #: those whose jobs may use it, or patterns; empty: all
     usage: QueueUsage | None = None  #: if it was asked for

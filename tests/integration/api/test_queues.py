@@ -9,6 +9,7 @@ RULES = {
     "reclaim_from_siblings": "lower_priority",
     "reclaimable": False,
     "non_preemptible_within_quota": True,
+    "consolidation": True,
     "max_priority": 7,
 }
 

@@ -11,7 +11,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Nominated, NominationEnded, Victim
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.startable import check_startable
-from phalanx.core.handlers.stop import evict, shrink
+from phalanx.core.handlers.stop import evict, restart_at, shrink
 from phalanx.core.model import Job, Nomination
 from phalanx.core.records import CapacityKept, KeptCapacityReleased
 from phalanx.core.states import State
@@ -25,14 +25,22 @@ def nominated(tx: Changes, event: Nominated) -> None:
         if gang.job.pending is not None and gang.job.pending.nomination is not None:
             raise Conflict(f"capacity is already kept for job {gang.job.id}")
     preemptor = preemptors[0].job
+    moves = {placement.job: placement.assignments for placement in event.moves}
     stopping: list[str] = []
     # Without victims, the capacity comes from tasks that were stopping already.
     stop_timeout: Micros = tx.base.settings.stop_floor
     for victim in event.victims:
         gang = tx.gang(victim.job)
-        stopping += _evict(tx, gang, victim, preemptor)
+        _check_victim(tx, gang, victim)
+        cause = _eviction(gang, preemptor)
+        if victim.job in moves:
+            nodes = list(dict.fromkeys(place.worker for place in moves[victim.job]))
+            cause = causes.moved(nodes, preemptor.full_name, victim.lost)
+        stopping += _evict(tx, gang, victim, cause, moved=victim.job in moves)
         stop_timeout = max(stop_timeout, tx.base.settings.stop_timeout(gang.job.spec.grace))
     until = tx.now + stop_timeout + tx.base.settings.nomination
+    for job, places in moves.items():
+        restart_at(tx, tx.gang(job), Nomination(places, tx.now, until, tuple(stopping)))
     for gang, placement in zip(preemptors, event.placements, strict=True):
         nomination = Nomination(placement.assignments, tx.now, until, tuple(stopping))
         tx.set_pending(gang, nomination=nomination)
@@ -41,8 +49,8 @@ def nominated(tx: Changes, event: Nominated) -> None:
     tx.replan = True
 
 
-def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]:
-    """Evict a victim, or its named tasks above its minimum. Returns the tasks that stop."""
+def _check_victim(tx: Changes, gang: Gang, victim: Victim) -> None:
+    """Raise Conflict if the victim cannot be evicted, or is not as the plan has seen it."""
     job = gang.job
     # An earlier decision of the same plan may have shrunk it; otherwise it has not changed.
     shrunk_now = job.attempt is not None and job.attempt.shrunk_at == tx.now
@@ -50,11 +58,14 @@ def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]
         raise Conflict(f"victim {job.id} has changed since version {victim.version}")
     if not job.spec.preemptible:
         raise Conflict(f"victim {job.id} is not preemptible")
-    cause = _eviction(gang, preemptor)
+
+
+def _evict(tx: Changes, gang: Gang, victim: Victim, cause: Cause, *, moved: bool) -> list[str]:
+    """Evict a victim, or its named tasks above its minimum. Returns the tasks that stop."""
     if victim.tasks:
         shrink(tx, gang, victim.tasks, cause)
     else:
-        evict(tx, gang, cause)
+        evict(tx, gang, cause, moved=moved)
     stopping = [task for task in gang.tasks if task.state is State.PREEMPTING]
     return [task.id for task in stopping if not victim.tasks or task.index in victim.tasks]
 

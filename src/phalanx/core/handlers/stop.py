@@ -11,7 +11,7 @@ from phalanx.core import causes
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
+from phalanx.core.events import Evicted, NominationEnded, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.alarms import judge_alarms
 from phalanx.core.handlers.checkpoint import settle_alone, settle_checkpoints
@@ -24,7 +24,7 @@ from phalanx.core.handlers.reserve import (
     with_group,
 )
 from phalanx.core.lost_work import charge_lost_work, lost_work, total
-from phalanx.core.model import EndState, Phase, Shrink, StoppingState, Task
+from phalanx.core.model import EndState, Nomination, Phase, Shrink, StoppingState, Task
 from phalanx.core.records import (
     DoneTasksRequeued,
     GangStopped,
@@ -183,6 +183,8 @@ def settle(tx: Changes, gang: Gang) -> None:
         tx.record(DoneTasksRequeued(job.id, stopping.epoch, tasks))
     if verdict is None:
         requeue(tx, gang, setbacks=gang.job.failures if counted else 0)
+        if stopping.moves_to is not None:
+            restart_at(tx, gang, stopping.moves_to)
     elif job.verdict is None:
         _end(tx, gang, verdict, cause)
 
@@ -293,13 +295,23 @@ def evicted(tx: Changes, event: Evicted) -> None:
     evict(tx, gang, causes.evicted(event.why, event.by))
 
 
-def evict(tx: Changes, gang: Gang, cause: Cause) -> None:
+def evict(tx: Changes, gang: Gang, cause: Cause, *, moved: bool = False) -> None:
     """Stop a gang that has placed tasks. Raises Conflict for any other."""
     job = gang.job
     if job.is_ending or gang.is_idle:
         raise Conflict(f"job {job.id} is {job.phase}; only a job with placed tasks can be evicted")
-    tx.record(JobEvicted(job.id, job.epoch, str(cause), cause.by or "", cause.job))
+    tx.record(JobEvicted(job.id, job.epoch, str(cause), cause.by or "", cause.job, moved))
     stop_gang(tx, gang, cause)
+
+
+def restart_at(tx: Changes, gang: Gang, places: Nomination) -> None:
+    """Let a gang that is moved start again at places that are kept for it, once it has stopped."""
+    job = gang.job
+    if job.stopping is not None:
+        tx.set_job(gang, stopping=replace(job.stopping, moves_to=places), moved_at=places.at)
+    elif job.end is None and not job.on_hold and tx.now < places.until:
+        tx.set_pending(gang, nomination=places)
+        tx.timer(places.until, NominationEnded(job.id, places.at))
 
 
 def shrunk(tx: Changes, event: Shrunk) -> None:

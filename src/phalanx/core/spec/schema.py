@@ -297,6 +297,7 @@ QUEUE_FIELDS = {
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), "any", str),
     "reclaimable": Field(boolean, default=True),
     "non_preemptible_within_quota": Field(boolean, default=False),
+    "consolidation": Field(boolean, default=False),
     "max_priority": Field(integer(-1_000_000_000, 1_000_000_000)),
     "namespaces": Field(
         distinct("a list of namespaces, like [ml, team-*]", names.namespace_pattern), [], list

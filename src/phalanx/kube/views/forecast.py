@@ -20,6 +20,7 @@ from phalanx.plan.explain.whatif import (
     Forecast,
     Higher,
     Shorter,
+    WithMoves,
     alternatives,
     forecast,
     remedy_text,
@@ -127,8 +128,8 @@ def _alternative(model: ClusterModel, alternative: Alternative) -> str:
         case Higher(priority, planned):
             victims = _victims_in_words([_victim_view(model, each) for each in planned])
             return f"with priority {priority}, the gang would evict {victims}"
-        case Shorter():
-            raise AssertionError("bug: pods have no time limit")
+        case Shorter() | WithMoves():
+            raise AssertionError("bug: pods have no time limit, and are not moved")
 
 
 def _victim_view(model: ClusterModel, victim: PlannedVictim) -> VictimGang:

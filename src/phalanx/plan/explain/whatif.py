@@ -10,10 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from phalanx.core import reasons as why
+from phalanx.core.events import Placement
 from phalanx.core.model import Assignment
-from phalanx.core.reasons import HeldBack, Reason
+from phalanx.core.reasons import Fragmented, HeldBack, Reason
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.plan.cycle import decision_for
+from phalanx.plan.cycle import decision_for, moves_not_allowed
 from phalanx.plan.decisions import Evict, Gather, Plan, PlannedVictim, Reserve, ReservedStart
 from phalanx.plan.model import PendingGang
 from phalanx.plan.state.nodes import SLOTS
@@ -29,6 +30,7 @@ class Forecast(msgspec.Struct, frozen=True):
     places: tuple[Assignment, ...] = ()  #: where it starts, or the places that it gathers
     gathers: bool = False  #: it only gathers these places
     victims: tuple[PlannedVictim, ...] = ()  #: what is evicted for it first
+    moves: tuple[Placement, ...] = ()  #: where the victims start again, if they are moved
     reserved_start: ReservedStart | None = None
     reason: Reason | None = None  #: why it stays pending
 
@@ -57,7 +59,14 @@ class Higher(msgspec.Struct, frozen=True):
     victims: tuple[PlannedVictim, ...]
 
 
-Alternative = Fewer | Shorter | Higher
+class WithMoves(msgspec.Struct, frozen=True):
+    """It would start if gangs were moved, but a queue does not allow it."""
+
+    gangs: int
+    queue: str
+
+
+Alternative = Fewer | Shorter | Higher | WithMoves
 
 
 def forecast(made: Plan, job: str) -> Forecast:
@@ -67,17 +76,17 @@ def forecast(made: Plan, job: str) -> Forecast:
     for decision in made.decisions:
         match decision:
             case Reserve(placements):
-                victims, gathers = (), False
-            case Evict(placements, victims):
+                victims, moves, gathers = (), (), False
+            case Evict(placements, victims, moves):
                 gathers = False
             case Gather(placement):
-                placements, victims, gathers = (placement,), (), True
+                placements, victims, moves, gathers = (placement,), (), (), True
             case _:
                 continue
         for placement in placements:
             if placement.job == job:
                 places = placement.assignments
-                found = replace(found, places=places, victims=victims, gathers=gathers)
+                found = replace(found, places=places, victims=victims, moves=moves, gathers=gathers)
     return found
 
 
@@ -96,6 +105,10 @@ def alternatives(
         yield from trials.shorter(reason.until, stop)
     yield from trials.fewer()
     yield from trials.higher()
+    if isinstance(reason, Fragmented):
+        moves = moves_not_allowed(state, now, job)
+        if moves is not None:
+            yield WithMoves(*moves)
 
 
 class WhatIf:

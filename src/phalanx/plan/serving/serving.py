@@ -18,6 +18,7 @@ from phalanx.plan.order import Candidate
 from phalanx.plan.pending import is_simple, is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.serving.consolidation import Consolidation
 from phalanx.plan.serving.evictions import Evictions
 from phalanx.plan.serving.gate import closed_gate
 from phalanx.plan.serving.gathering import gather
@@ -31,6 +32,7 @@ class Serving:
     def __init__(self, work: PlanningPass) -> None:
         self._work = work
         self.evictions = Evictions(work)
+        self._consolidation = Consolidation(work)
 
     def serve(self, candidate: Candidate) -> None:
         work, gangs = self._work, candidate.gangs
@@ -61,7 +63,12 @@ class Serving:
 
     def _place(self, gangs: Sequence[PendingGang]) -> bool:
         work = self._work
-        return start(work, gangs) or self.evictions.evict(gangs) or gather(work, gangs)
+        return (
+            start(work, gangs)
+            or self._consolidation.move(gangs)
+            or self.evictions.evict(gangs)
+            or gather(work, gangs)
+        )
 
     def _serve_next(self, candidate: Candidate) -> None:
         """Go on with the next gang of the bucket."""

@@ -1,11 +1,13 @@
 """Gangs and nodes of the core, translated into the planner's terms."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from phalanx.core.causes import CauseKind
 from phalanx.core.gang import Gang
-from phalanx.core.model import PendingState, Task, place_of
+from phalanx.core.model import Assignment, PendingState, Task, place_of
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.settings import CoreSettings
@@ -14,6 +16,7 @@ from phalanx.core.spec.job import (
     Match,
     Mode,
     PreemptionPolicy,
+    Restart,
     Role,
 )
 from phalanx.core.states import PLACED, State
@@ -204,6 +207,36 @@ class Translator:
             size=gang.size,
             user=self._user(gang),
             waited=_waited(gang, started),
+            restart=self._restart(gang, placed, done),
+            moved_at=job.moved_at,
+            moves_to=_moves_to(gang),
+        )
+
+    def _restart(self, gang: Gang, placed: Sequence[Task], done: int) -> PendingGang | None:
+        """The gang as it is pending once it has stopped, with the tasks that run now; None if it
+        saves no checkpoints or cannot be moved."""
+        job, spec = gang.job, gang.job.spec
+        saves = spec.checkpoint is not CheckpointPolicy.NONE and spec.preemptible
+        if not saves or done or job.is_ending or not job.satisfied or job.reservation is not None:
+            return None
+        if spec.restart is Restart.NEVER or spec.min_resources or spec.mode is not Mode.STRICT:
+            return None
+        roles = self._role_requests(spec.roles, placed, (), ())
+        stop = self._settings.stop_timeout(spec.grace)
+        return PendingGang(
+            job=job.id,
+            name=job.full_name,
+            version=job.version,
+            queue=spec.queue,
+            priority=job.priority,
+            created_at=job.created_at,
+            size=gang.size,
+            roles=tuple(replace(role, need=len(role.tasks)) for role in roles),
+            need=len(placed),
+            pack=spec.pack,
+            spread=spec.spread,
+            avoid=job.avoid,
+            duration=None if spec.time_limit is None else spec.time_limit + stop,
         )
 
     def _user(self, gang: Gang) -> str:
@@ -227,6 +260,13 @@ class Translator:
             ends_at=ends_at,
             safe_at=max(place.started_at or place.placed_at, safe_at),
         )
+
+
+def _moves_to(gang: Gang) -> tuple[Assignment, ...]:
+    """The places that are kept for a gang which is stopping because it is moved."""
+    stopping = gang.job.stopping
+    kept = None if stopping is None else stopping.moves_to
+    return () if kept is None else kept.assignments
 
 
 def _waited(gang: Gang, started: Micros) -> Micros:

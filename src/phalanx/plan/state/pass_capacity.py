@@ -9,7 +9,9 @@ import numpy as np
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.placement.amounts import occupants_of
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
+from phalanx.plan.state.nodes import NodeTable
 from phalanx.plan.state.planner_state import Moment
+from phalanx.plan.state.running import Occupancy
 
 
 class PassCapacity:
@@ -26,6 +28,8 @@ class PassCapacity:
         if state.running.stopping or state.pending.nominated:
             self.look_ahead()
             self.soon.vacate(state.running.departures())
+            for occupancy in state.running.stopping.values():
+                self.soon.vacate(_places_after_move(occupancy, self._table), -1)
         for job, gang in state.pending.nominated.items():
             places = gang.nomination.assignments if gang.nomination is not None else ()
             self._kept[job] = occupants_of(gang, places, self._table)
@@ -74,3 +78,16 @@ class PassCapacity:
         if wanted <= self.most.get((request, domains), wanted):
             self.most[request, domains] = self.present.most_fit(request, domains)
         return wanted <= self.most[request, domains]
+
+
+def _places_after_move(occupancy: Occupancy, table: NodeTable) -> list[Occupant]:
+    """What a gang that is moved will occupy at the places that are kept for it."""
+    vectors = {
+        task.index: occupant[1]
+        for task, occupant in zip(occupancy.gang.tasks, occupancy.occupants, strict=True)
+    }
+    return [
+        (table.index[place.worker], vectors[place.task], (), None)
+        for place in occupancy.gang.moves_to
+        if place.worker in table.index and place.task in vectors
+    ]
