@@ -1,9 +1,13 @@
 """Consolidation: gangs are moved so that a pending gang fits; the new places are kept for all."""
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.driver import Driver, spec
+from tests.unit.test_planner_properties import GPU
+from tests.unit.test_standstill import History
 
 from phalanx.core.events import CancelRequested, HoldChanged, QueueSet
-from phalanx.core.model import Phase, Queue
+from phalanx.core.model import Phase, Queue, ReclaimFrom
 from phalanx.core.records import JobEvicted
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import SECOND
@@ -120,3 +124,54 @@ def test_why_names_the_queue_that_does_not_allow_moves() -> None:
     assert not made.decisions
     found = alternatives(state, driver.now, "j-big", made.reasons["j-big"], 0)
     assert WithMoves(1, "small") in found
+
+
+# Over many clusters
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> History:
+    """Clusters on which gangs of several sizes have come and gone, and further gangs."""
+    nodes = draw(st.integers(2, 3))
+    queues = tuple(
+        Queue(name, consolidation=is_open, reclaim_from_siblings=ReclaimFrom.NEVER)
+        for name, is_open in (("a", True), ("b", draw(st.booleans())))
+    )
+    history = History(*[4] * nodes, queues=queues, policy=POLICY, checkpoints=True)
+    for _ in range(3 * nodes):
+        gpus = draw(st.sampled_from([1, 1, 2]))
+        history.submit(draw(st.sampled_from("aab")), gpus=gpus, duration=None)
+    history.plan()
+    for job in sorted(history.running):
+        if draw(st.booleans()):
+            history.end(job)
+    for _ in range(draw(st.integers(1, 3))):
+        history.submit(draw(st.sampled_from("ab")), gpus=draw(st.integers(2, 4)), duration=None)
+    history.now += 60 * SECOND
+    return history
+
+
+@given(scattered())
+@settings(max_examples=80, deadline=None)
+def test_moves_end_and_leave_every_gang_a_place(history: History) -> None:
+    moved: list[str] = []
+    for _ in range(len(history.pending) + 1):
+        running = set(history.running)
+        for decision in history.plan().decisions:
+            if isinstance(decision, Evict):
+                assert {move.job for move in decision.moves} == {v.job for v in decision.victims}
+                assert sum(victim.lost for victim in decision.victims) <= POLICY.move_work
+                moved += (move.job for move in decision.moves)
+        assert running <= set(history.running), "a moved gang has no place"
+        assert max(overused(history).values()) <= 0
+    assert not history.plan().decisions, "moves do not end"
+    assert len(moved) == len(set(moved)), "a gang was moved twice in its cooldown"
+
+
+def overused(history: History) -> dict[str, int]:
+    """By node: what its tasks use above its capacity; negative if some is free."""
+    excess = {node: -gpus * GPU for node, gpus in history.gpus.items()}
+    for gang in history.running.values():
+        for task in gang.tasks:
+            excess[task.node] += dict(task.resources)["gpu"]
+    return excess

@@ -23,9 +23,17 @@ POLICY = PlannerPolicy(heads=2, searches=2, max_wait=2.0, starve_after=5 * MINUT
 class History:
     """A cluster over time. Victims stop at once, and gangs end when they are told to."""
 
-    def __init__(self, *gpus: int, queues: tuple[Queue, ...] = (Queue("a"),)) -> None:
+    def __init__(
+        self,
+        *gpus: int,
+        queues: tuple[Queue, ...] = (Queue("a"),),
+        policy: PlannerPolicy = POLICY,
+        checkpoints: bool = False,
+    ) -> None:
+        """`checkpoints`: gangs save their work, so they can be moved."""
         self.now: Micros = NOW
-        self.state = PlannerState(POLICY)
+        self.state = PlannerState(policy)
+        self._checkpoints = checkpoints
         self.state.set_queues({queue.name: queue for queue in queues})
         self.gpus = {f"n{n}": count for n, count in enumerate(gpus)}
         self.closed: set[str] = set()
@@ -85,6 +93,9 @@ class History:
                 for victim in decision.victims:
                     self._put(replace(requeued(self.running[victim.job]), since=self.now))
                     self.end(victim.job)
+                for move in decision.moves:
+                    places = {place.task: place.worker for place in move.assignments}
+                    self._start(move.job, places, moved_at=self.now)
             if isinstance(decision, Evict | Reserve):
                 for placement in decision.placements:
                     self._start(placement.job, {a.task: a.worker for a in placement.assignments})
@@ -93,16 +104,19 @@ class History:
                 self.state.remove_pending(decision.job)
         return made
 
-    def _start(self, job: str, places: dict[int, str]) -> None:
+    def _start(self, job: str, places: dict[int, str], moved_at: Micros | None = None) -> None:
         gang = self.pending.pop(job)
         self.state.remove_pending(job)
         end = None if gang.duration is None else self.now + gang.duration
         resources = gang.roles[0].request.resources
         tasks = tuple(
-            RunningTask(task, "worker", node, resources, ends_at=end)
+            RunningTask(task, "worker", node, resources, ends_at=end, safe_at=self.now)
             for task, node in places.items()
         )
-        started = replace(running_gang(gang, tasks), started_at=self.now)
+        restart = replace(gang, since=None) if self._checkpoints else None
+        started = replace(
+            running_gang(gang, tasks), started_at=self.now, restart=restart, moved_at=moved_at
+        )
         self.running[job] = started
         for node in set(places.values()):
             self._put_node(node)
