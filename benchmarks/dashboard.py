@@ -6,7 +6,7 @@ import multiprocessing
 import shutil
 import statistics
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from playwright.async_api import Page, async_playwright
 from tests.builders import a_role, a_spec
@@ -21,10 +21,18 @@ from phalanx.engine.turn import Turn
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
 
-WORKERS, GPUS = 1000, 8
-RUNNING, PENDING = 5000, 50_000
+
+class ClusterSize(NamedTuple):
+    workers: int
+    running: int
+    pending: int
+
+
+SIZE = ClusterSize(workers=1000, running=5000, pending=50_000)
+GPUS = 8
 EVENTS_PER_S = 200
 WATCHED_S = 10
+ROUNDS = 3
 QUEUES = 12
 #: A gang is submitted and another one cancelled: a submission, a cancellation, an end.
 _EVENTS_PER_CHANGE = 3
@@ -51,42 +59,47 @@ _FRAMES = """seconds => new Promise(resolve => {
 _SHOWN = "() => performance.getEntriesByName('shown')[0]?.startTime ?? -1"
 
 
-def run() -> None:
+def run(size: ClusterSize = SIZE) -> None:
     if shutil.which("chromium") is None:
         print("\nDashboard: there is no chromium in PATH")
         return
-    print(f"\nDashboard, {WORKERS:,} workers, {RUNNING:,} running and {PENDING:,} pending gangs")
+    gangs = f"{size.running:,} running and {size.pending:,} pending gangs"
+    print(f"\nDashboard, {size.workers:,} workers, {gangs}")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, size), daemon=True)
     process.start()
     theirs.close()  # so that a server that fails ends the benchmark
     try:
-        small = ours.recv()
-        rows = asyncio.run(_first_views(small, "empty cluster", SMALL))
+        url = ours.recv()
+        _print(asyncio.run(_first_views(url, "empty cluster", SMALL)))
         ours.send("fill")
-        large = ours.recv()
-        rows += asyncio.run(_first_views(large, "large cluster", LARGE))
+        ours.recv()
+        _print(asyncio.run(_first_views(url, "large cluster", LARGE)))
         ours.send("traffic")
-        rows += asyncio.run(_frames(large))
+        _print(asyncio.run(_frames(url)))
     finally:
         process.terminate()
         process.join()
+
+
+def _print(rows: list[tuple[str, ...]]) -> None:
     table(("page", "median", "95th", "largest", "goal"), rows)
+    print(flush=True)
 
 
 # The server
 
 
-def _serve(pipe: Connection) -> None:
-    asyncio.run(_serve_until_killed(pipe))
+def _serve(pipe: Connection, size: ClusterSize) -> None:
+    asyncio.run(_serve_until_killed(pipe, size))
 
 
-async def _serve_until_killed(pipe: Connection) -> None:
+async def _serve_until_killed(pipe: Connection, size: ClusterSize) -> None:
     async with serving(MemoryStore(clock=wall_clock)) as server:
         pipe.send(server.url)
         await asyncio.to_thread(pipe.recv)
-        await _fill(server)
+        await _fill(server, size)
         pipe.send(server.url)
         await asyncio.to_thread(pipe.recv)
         await _change(server)
@@ -97,13 +110,13 @@ def _spec(job: str, number: int, gpus: int) -> Any:
     return a_spec(name=job, queue=f"q-{number % QUEUES}", roles=(role,))
 
 
-async def _fill(server: Running) -> None:
+async def _fill(server: Running, size: ClusterSize) -> None:
     """Register the workers, and start and queue gangs."""
 
     def begin(turn: Turn) -> None:
         for number in range(QUEUES):
             turn.apply(QueueSet(Queue(name=f"q-{number}", weight=1 + number % 3)))
-        for number in range(WORKERS):
+        for number in range(size.workers):
             resources = {GPU: GPUS * DEVICE, "cpu": 64_000, "memory": 512 << 30}
             labels = {"rack": f"r{number // 16:02}", "zone": f"z{number % 3}"}
             name = f"w-{number:04}"
@@ -113,11 +126,11 @@ async def _fill(server: Running) -> None:
 
     await server.engine.do(begin)
     # With one and two GPUs each, the running gangs fill the cluster.
-    doubles = WORKERS * GPUS - RUNNING
+    doubles = size.workers * GPUS - size.running
     await _submit(server, "run", range(doubles), 2)
-    await _submit(server, "run", range(doubles, RUNNING), 1)
-    await _run_all(server)
-    await _submit(server, "wait", range(PENDING), GPUS)
+    await _submit(server, "run", range(doubles, size.running), 1)
+    await _run_all(server, size.running)
+    await _submit(server, "wait", range(size.pending), GPUS)
     await server.services.usage.sample()
 
 
@@ -133,10 +146,10 @@ async def _submit(server: Running, prefix: str, numbers: range, gpus: int) -> No
         await asyncio.sleep(0)
 
 
-async def _run_all(server: Running) -> None:
-    """Run what is placed, until all running gangs run."""
+async def _run_all(server: Running, count: int) -> None:
+    """Run what is placed, until so many tasks run."""
     running = 0
-    while running < RUNNING:
+    while running < count:
 
         def work(turn: Turn) -> int:
             tasks = [task for gang in turn.cluster.gangs.values() for task in gang.tasks]
@@ -177,7 +190,7 @@ async def _first_views(url: str, which: str, goal: Goal) -> list[tuple[str, ...]
         )
         for name in PAGES:
             times = []
-            for _ in range(5):
+            for _ in range(ROUNDS):
                 page = await browser.new_page()
                 await _open(page, url, name)
                 times.append(float(await page.evaluate(_SHOWN)))

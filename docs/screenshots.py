@@ -4,14 +4,16 @@
 """
 
 import asyncio
+import json
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from playwright.async_api import Page, async_playwright
+from tests.acceptance.fleet import Fleet
 from tests.integration.api.serving import Running, serving
 
 from phalanx.core.time_units import MINUTE
@@ -21,6 +23,7 @@ from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Note
 
 FOLDER = Path(__file__).parent / "images" / "dashboard"
+THEMES = ("light", "dark")
 WORKERS, GPUS = 32, 8
 QUEUES: dict[str, dict[str, Any]] = {
     "ml": {"quota": {"gpu": 64}, "limit": {"gpu": 160}},
@@ -39,19 +42,31 @@ JOBS = (
     *[("speech", "tts", 24, 2, 10), ("ml-eval", "eval-3", 1, 8, 0), ("search", "rank-2", 4, 8, 0)],
 )
 
-PAGES = {
-    "overview": "overview",
-    "jobs": "jobs",
-    "cluster": "cluster",
-    "queues": "queues",
-}
+PAGES = ("overview", "jobs", "cluster", "queues")
+
+#: Trains, and loses rank 2 once.
+TRAIN = """
+import math, os, time
+from phalanx import task
+step = int(task.checkpoint.load() or 0)
+task.on_stop(lambda: task.checkpoint.save(str(step).encode()))
+while step < 900:
+    step += 1
+    time.sleep(0.022 if task.rank() == 5 else 0.02)
+    loss = 0.4 + 2.2 * math.exp(-step / 120) + 0.03 * math.sin(step * 1.7)
+    task.progress(step, total=900, loss=loss, checkpoint=step % 40 == 0)
+    if step % 20 == 0:
+        print(f"step {step}, loss {loss:.4f}, 412 ms", flush=True)
+    if step == 150 and task.rank() == 2 and task.attempt() == 1:
+        os.kill(os.getpid(), 9)
+"""
 
 
 async def a_busy_cluster(server: Running) -> None:
     """Workers in racks with gangs on them, others pending, and a day of samples."""
     call, random = server.call, Random(7)
-    for name, queue in QUEUES.items():
-        await call("PUT", f"/queues/{name}", queue)
+    for name, fields in QUEUES.items():
+        await call("PUT", f"/queues/{name}", fields)
     names = [f"w-{number:02}" for number in range(1, WORKERS + 1)]
     for number, name in enumerate(names):
         resources = {"gpu": GPUS, "cpu": 64, "memory": "512Gi"}
@@ -97,34 +112,57 @@ async def a_busy_cluster(server: Running) -> None:
 
 async def take(page: Page, url: str, theme: str, folder: Path) -> None:
     await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-    for name, address in PAGES.items():
-        await page.goto(f"{url}/#/{address}")
+    for name in PAGES:
+        await page.goto(f"{url}/#/{name}")
         await page.locator("main[aria-busy=false] .panel").first.wait_for()
         await page.wait_for_timeout(400)  # the connection shows that it is live
         await page.screenshot(path=str(folder / f"{name}-{theme}.png"))
 
 
-async def with_cluster(work: Callable[[Page, str], Awaitable[None]]) -> None:
-    """Open a page of a server with the made-up cluster."""
-    store = MemoryStore(clock=wall_clock)
-    async with serving(store, name="srv-1") as server, async_playwright() as playwright:
-        await a_busy_cluster(server)
-        browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        page = await browser.new_page(viewport={"width": 1280, "height": 1000})
-        await work(page, server.url)
-        await browser.close()
+async def take_job(page: Page, fleet: Fleet, theme: str, folder: Path) -> None:
+    """A gang of 8 ranks that lost one, and the page to submit another."""
+    await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    role = {
+        "replicas": 8,
+        "command": [sys.executable, "-c", TRAIN],
+        "resources": {"gpu": 1},
+    }
+    spec = {"name": f"pretrain-{theme}", "checkpoint": "all", "roles": {"worker": role}}
+    [job] = await asyncio.to_thread(fleet.submit, json.dumps(spec))
+    await asyncio.to_thread(
+        fleet.until,
+        job,
+        lambda seen: seen.attempt == 2 and seen.progress and seen.progress.step > 330,
+    )
+    await page.goto(f"{fleet.url}/#/job/{job}")
+    await page.locator("svg .mark.first-failure").wait_for()
+    await page.wait_for_timeout(400)
+    await page.screenshot(path=str(folder / f"job-{theme}.png"))
+    await asyncio.to_thread(fleet.client.cancel, job)
+    await asyncio.to_thread(fleet.ends, job)
+    await page.goto(f"{fleet.url}/#/submit")
+    await page.locator("textarea").wait_for()
+    await page.wait_for_timeout(1500)  # the server has checked the text
+    await page.screenshot(path=str(folder / f"submit-{theme}.png"))
 
 
 async def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-
-    async def work(page: Page, url: str) -> None:
-        for theme in ("light", "dark"):
-            await take(page, url, theme, folder)
-
-    await with_cluster(work)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = await browser.new_page(viewport={"width": 1280, "height": 1000})
+        async with serving(MemoryStore(clock=wall_clock), name="srv-1") as server:
+            await a_busy_cluster(server)
+            for theme in THEMES:
+                await take(page, server.url, theme, folder)
+        with tempfile.TemporaryDirectory() as state, Fleet(Path(state)) as fleet:
+            for number in range(3, 7):
+                fleet.work(f"w-0{number}", "--resources=gpu=2,cpu=8")
+            for theme in THEMES:
+                await take_job(page, fleet, theme, folder)
+        await browser.close()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,11 @@ async def test_a_weight_is_tried_out_before_it_is_set(cluster: Running, page: Pa
     await expect(page.get_by_role("row", name="ml-train")).to_contain_text("6")
     weight = page.get_by_label("Weight of queue ml", exact=True)
     await weight.fill("5")
+    # What streams in meanwhile does not take away what the user types.
+    async with page.expect_response("**/shares"):
+        await submit(cluster, "meanwhile", 1, 0, queue="ml")
+    await page.evaluate("new Promise(drawn => setTimeout(() => requestAnimationFrame(drawn), 50))")
+    await expect(weight).to_have_value("5")
     await weight.blur()
     await page.get_by_role("heading", name="If queue ml had weight 5").wait_for()
     await page.get_by_text("The next plan would start and evict the same jobs.").wait_for()

@@ -105,7 +105,9 @@ function create(wanted, isSvg) {
 function patchProperties(node, before, after) {
   for (const name in before) if (!(name in after)) set(node, name, undefined, before[name]);
   for (const name in after) {
-    if (after[name] !== before[name] || PROPERTIES.has(name)) set(node, name, after[name], before[name]);
+    // A field is brought back to its description, but not while the user types in it.
+    const isReset = PROPERTIES.has(name) && node !== document.activeElement;
+    if (after[name] !== before[name] || isReset) set(node, name, after[name], before[name]);
   }
 }
 

@@ -51,17 +51,22 @@ function draw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
+    if (state.session && state.page && state.page.isLoaded && !state.page.isShown) {
+      state.page.isShown = true;
+      performance.mark("shown"); // for the benchmark
+    }
     render(app, head(), h("main", { id: "content", tabindex: -1, "aria-busy": String(isLoading()) }, content()));
   });
 }
 
 function content() {
   if (state.session === null) return signIn();
+  if (state.session === undefined && !state.error) return h("p.muted", "Loading …");
   const { page, error } = state;
   return [error ? problem(error.message) : null, (page && page.isLoaded && page.view()) || (error ? null : h("p.muted", "Loading …"))];
 }
 
-const isLoading = () => Boolean(state.session && state.page && !state.page.isLoaded && !state.error);
+const isLoading = () => state.session === undefined || Boolean(state.session && state.page && !state.page.isLoaded && !state.error);
 
 function head() {
   return h(
@@ -164,7 +169,7 @@ async function signOut() {
 }
 
 onRefusal((error) => {
-  if (error.status === 401 && state.session) {
+  if (error.status === 401 && state.session !== null) {
     leave();
     state.session = null;
     draw();
@@ -191,7 +196,7 @@ function leave() {
 }
 
 function show() {
-  if (!state.session) return draw();
+  if (state.session === null) return draw();
   const { parts, params } = parse(location.hash);
   const name = parts[0] in PAGES ? parts[0] : "overview";
   const address = [name, ...parts.slice(1)].join("/");
@@ -200,7 +205,7 @@ function show() {
     return refreshNow();
   }
   leave();
-  const context = { parts, params, session: state.session, update: draw, refresh, setParams };
+  const context = { parts, params, update: draw, refresh, setParams, get session() { return state.session || {}; } };
   const page = (state.page = Object.assign(PAGES[name](context), { address, context, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false }));
   const isFirst = state.name === "";
   state.name = name;
@@ -229,7 +234,6 @@ async function refreshNow() {
   const began = performance.now();
   try {
     await page.load(page.stop.signal);
-    if (!page.isLoaded) requestAnimationFrame(() => performance.mark("shown")); // drawn in the same frame
     page.isLoaded = true;
     if (state.page === page) state.error = null;
   } catch (error) {
@@ -288,6 +292,7 @@ function onState(connection) {
 // Start
 
 async function start() {
+  if (state.session === undefined) show(); // its data are loaded at the same time as the session
   try {
     state.session = await get("/session");
     state.error = null;
@@ -301,7 +306,7 @@ async function start() {
   if (state.session) {
     if (live) live.signedIn();
     else live = follow({ onEvents: take, onResync: refresh, onState });
-    show();
+    if (!state.page) show();
   }
   draw();
 }
