@@ -11,7 +11,11 @@ const DETAILS = [
   { upTo: Infinity, square: 7, gap: 1, name: 0, bar: 0, note: 0, row: 9 },
 ];
 
-export const detailOf = (workers) => DETAILS.find((detail) => workers <= detail.upTo);
+// On a phone there is no place beside the squares.
+export function detailOf(workers) {
+  const detail = DETAILS.find((each) => workers <= each.upTo);
+  return innerWidth < 700 ? { ...detail, bar: 0, note: 0 } : detail;
+}
 
 // What is on each GPU of a worker: [[{job, task}], …], by index of the device.
 export function devicesOf(worker) {

@@ -7,6 +7,8 @@ import { amount, plural } from "../format.js";
 import { inWords, noteOf, resourcesOf, scaleOf, shareBar, treeOf } from "../queue-bars.js";
 import { href } from "../router.js";
 
+const UNITS = { gpu: "GPUs", cpu: "CPUs", memory: "of memory" };
+
 export function queues(context) {
   let shares = null;
   let trial = null; // {queue, weight, plan, error}: what a weight would do
@@ -70,10 +72,10 @@ export function queues(context) {
       h(
         "div.row.headline",
         h("h1", "Queues"),
-        h("span.muted", `the cluster has ${inWords(resource, amount(shares.capacity[resource]))} ${resource}`),
+        h("span.muted", `the cluster has ${inWords(resource, amount(shares.capacity[resource]))} ${UNITS[resource] || resource}`),
         h("span.end", choice("Resource", resource, resources.map((name) => [name, name]), (value) => context.setParams({ resource: value }))),
       ),
-      panel("Shares", "bar: used, striped: borrowed, grey: wanted · marks: black fair share, violet quota, red limit", table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." })),
+      panel("Shares", "bar: used, striped: borrowed, grey: wanted · marks: fair share, violet quota, red limit", table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." })),
       trial ? trialPanel(resource) : h("p.muted", "Change a weight to see what the next plan would do. Nothing changes before you confirm it."),
     ];
   }
