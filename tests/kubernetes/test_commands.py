@@ -42,6 +42,10 @@ class KubeTerminal:
             given += ("-n", self._namespace)
         return await asyncio.to_thread(self._terminal.type, *given, stdin=stdin, **variables)
 
+    async def elsewhere(self, namespace: str, *words: str) -> Said:
+        """Type a command about another namespace."""
+        return await asyncio.to_thread(self._terminal.type, "kube", *words, "-n", namespace)
+
     async def read(self, *words: str, stdin: str | None = None) -> Any:
         said = await self.type(*words, "--json", stdin=stdin)
         assert said.status == 0, said
@@ -288,6 +292,10 @@ async def test_mistakes_are_answered_with_a_cure(pool: Pool, at: KubeTerminal) -
     near = await at.type("why", "trainre")
     assert near.status == 3
     assert "; did you mean trainer or trainer-0?" in near.err
+    for command in ("gangs", "why trainer"):
+        elsewhere = await at.elsewhere(f"{pool.namespace}x", *command.split())
+        assert elsewhere.status == 3
+        assert f"does not exist; did you mean {pool.namespace}?" in elsewhere.err
     await pool.create_pod("other", schedulerName="default-scheduler")
     foreign = await at.type("why", "other")
     assert foreign.status == 4

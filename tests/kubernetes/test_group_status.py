@@ -9,8 +9,10 @@ from phalanx.kube.api.resources import PODS, Resource, pod_groups
 from phalanx.kube.gangs.gang_terms import OUTPUT_LABEL
 from phalanx.kube.objects.gang import KubePodGroup
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.custom_resources import definition, install
 from tests.kubernetes.pool import Pool
+from tests.kubernetes.test_commands import KubeTerminal
 from tests.kubernetes.test_scheduler import (
     GPU,
     bound,
@@ -157,7 +159,9 @@ async def test_a_controller_of_volcano_creates_pods_when_the_group_is_in_the_que
         await until_status(pool, VOLCANO, "job", phase="Completed", running=0, succeeded=2)
 
 
-async def test_what_is_not_honoured_of_a_pod_group_is_told_on_it(pool: Pool) -> None:
+async def test_what_is_not_honoured_of_a_pod_group_is_told_on_it(
+    api_server: ApiServer, pool: Pool
+) -> None:
     """A required topology keeps the gang pending; a preferred one is an event. A PodGroup whose
     pods are not to be created says why."""
     await pool.add_nodes(1)
@@ -178,6 +182,8 @@ async def test_what_is_not_honoured_of_a_pod_group_is_told_on_it(pool: Pool) -> 
         wanted = ("Unschedulable", "True", "GangNotReady")
         message = await until_condition(pool, VOLCANO, "empty", *wanted)
         assert message == "queue nowhere does not exist"
+        said = await KubeTerminal(api_server, pool).type("why", "empty")
+        assert f"PodGroup {pool.namespace}/empty has no pods: {message}" in said.err
         await eventually_event(pool, "FieldNotUsed", "spec.networkTopology is soft, and not used")
 
 

@@ -81,6 +81,24 @@ def test_a_gang_whose_priority_is_too_high_for_its_queue_stays_pending() -> None
     }
 
 
+def test_a_gang_with_too_few_pods_says_so_and_names_the_policy_that_does_not_count_others() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.put(*members(1, labels=ack(min_available="2")))
+    missing = "1 of 2 pods exists; the others have not been created"
+    assert messages(cluster) == {("GangNotReady", f"gang default/g: {missing}")}
+    done: dict[str, Any] = {
+        "labels": ack("h", min_available="4"),
+        "node": "n0",
+        "phase": "Succeeded",
+    }
+    cluster = Cluster(nodes=1)
+    cluster.put(kube_pod("a", **done), kube_pod("b", **done))
+    cluster.put(kube_pod("c", labels=ack("h", min_available="4")))
+    policy = "the match policy only-waiting does not count the 2 running or done"
+    text = f"gang default/h: only 1 of 4 pods are pending, and {policy}"
+    assert messages(cluster) == {("GangNotReady", text)}
+
+
 @pytest.mark.parametrize(
     ("queues", "text"),
     [

@@ -99,7 +99,7 @@ async def _schedule(
     health = HealthServer(scheduler, lease.may_act)
     if settings.listen is not None:
         await health.start(*settings.listen)
-    log.info("scheduling", server=client.connection.server, names=names)
+    log.info("scheduling", server=client.connection.server, names=",".join(names))
     lease.start()
     scheduling = asyncio.create_task(schedule())
     stopping = asyncio.create_task(stop.wait())

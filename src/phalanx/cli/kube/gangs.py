@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from phalanx.cli import formatting
+from phalanx.cli.exits import Status, end
 from phalanx.cli.kube.cluster import AllNamespaces, ClusterAddress, Namespace, ask, with_cluster
 from phalanx.cli.output import Json, print_json, print_table_with_texts
 from phalanx.cli.visible_text import say
@@ -25,10 +26,13 @@ def gangs(
 
     async def read(client: "ApiClient") -> "tuple[str, list[GangView]]":
         from phalanx.kube.views.cluster_reader import read_gangs  # noqa: PLC0415
-        from phalanx.kube.views.gangs import gang_views  # noqa: PLC0415
+        from phalanx.kube.views.gangs import gang_views, missing_namespace  # noqa: PLC0415
 
         chosen = "" if all_namespaces else namespace or client.connection.namespace
-        return chosen, gang_views(await read_gangs(client, address.scheduler_names, chosen))
+        model = await read_gangs(client, address.scheduler_names, chosen)
+        if (missing := missing_namespace(model, chosen)) is not None:
+            end(Status.NOT_FOUND, missing)
+        return chosen, gang_views(model)
 
     chosen, views = ask(address, read)
     if as_json:

@@ -129,7 +129,11 @@ def _find(
 def _end_without_gang(
     model: "ClusterModel", name: tuple[str, str], address: ClusterAddress
 ) -> NoReturn:
-    from phalanx.kube.views.gangs import similar_names  # noqa: PLC0415
+    from phalanx.kube.views.gangs import (  # noqa: PLC0415
+        group_without_pods,
+        missing_namespace,
+        similar_names,
+    )
 
     key = "/".join(name)
     for pod in model.pods.pods.values():
@@ -139,6 +143,9 @@ def _end_without_gang(
                 f"pod {key} has schedulerName {pod.spec.scheduler_name}, which Phalanx does not"
                 f" serve here; set it to {address.scheduler_names[0]}, or pass --scheduler-names",
             )
+    known = missing_namespace(model, name[0]) or group_without_pods(model, *name)
+    if known is not None:
+        end(Status.NOT_FOUND, known)
     similar = similar_names(model, *name)
     cure = "`phalanx kube gangs -A` lists all"
     if similar:
@@ -218,7 +225,8 @@ def _restart(gang: "GangView") -> str:
 def _minimum(gang: "GangView") -> str:
     if gang.is_pod or gang.min_available is None:
         return ""
-    return f", {gang.bound} of {len(gang.pods)} pods bound, minimum {gang.min_available}"
+    pods = formatting.plural(len(gang.pods), "pod")
+    return f", {gang.bound} of {pods} bound, minimum {gang.min_available}"
 
 
 def print_forecast(name: str, forecast: "GangForecast") -> None:

@@ -318,6 +318,10 @@ class ClusterModel:
             self._requests_changed(self.pods.namespaces_changed())
         self.gangs.changed |= self.gangs.in_namespace(name)
 
+    @property
+    def namespaces(self) -> Collection[str]:
+        return self._namespaces.keys()
+
     # The planner state
 
     @property

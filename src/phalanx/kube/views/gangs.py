@@ -174,12 +174,33 @@ def condition_of(pod: KubePod, kind: str) -> ObjectCondition | None:
 
 
 def similar_names(model: ClusterModel, namespace: str, name: str) -> list[str]:
-    """Names of pods and gangs that a user may have meant: near ones of the namespace, or the same
-    name in other namespaces."""
-    keys = {pod.metadata.key for pod in model.pods.pods.values() if model.pods.is_own(pod)}
-    keys |= {gang.name for gang in model.gangs.gangs.values() if is_own(model, gang)}
-    near = get_close_matches(f"{namespace}/{name}", sorted(keys), n=3)
-    return [key.removeprefix(f"{namespace}/") for key in near]
+    """Names of pods and gangs of the namespace that a user may have meant."""
+    pods = (pod.metadata.key for pod in model.pods.pods.values() if model.pods.is_own(pod))
+    gangs = (gang.name for gang in model.gangs.gangs.values() if is_own(model, gang))
+    keys = (key.partition("/") for key in {*pods, *gangs})
+    return get_close_matches(name, sorted(each for space, _, each in keys if space == namespace))
+
+
+def missing_namespace(model: ClusterModel, namespace: str) -> str | None:
+    """A sentence if the namespace does not exist; None if it does, or the user may not list
+    namespaces."""
+    if not namespace or not model.namespaces or namespace in model.namespaces:
+        return None
+    near = get_close_matches(namespace, model.namespaces, n=1)
+    cure = f"did you mean {near[0]}?" if near else "choose one with -n, or list all with -A"
+    return f"namespace {namespace} does not exist; {cure}"
+
+
+def group_without_pods(model: ClusterModel, namespace: str, name: str) -> str | None:
+    """What is known about a PodGroup with this name whose pods have not been created."""
+    for each in model.gangs.groups_without_pods():
+        if each.key.full_name == f"{namespace}/{name}":
+            item = model.gangs.object_of(each.key)
+            conditions = () if item is None else item.group.status.conditions
+            reasons = [c.message for c in conditions if c.status == "True" and c.message]
+            why = f": {reasons[0]}" if reasons else "; its controller has not created them"
+            return f"PodGroup {each.key.full_name} has no pods{why}"
+    return None
 
 
 def find_gangs(model: ClusterModel, namespace: str, name: str) -> Iterator[KubeGang]:

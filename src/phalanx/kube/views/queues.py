@@ -58,8 +58,11 @@ def queue_views(model: ClusterModel, now: Micros) -> list[KubeQueueView]:
         )
         for name, branch in shares.branches.items()
     ]
-    unused = model.queues.keys() - shares.branches.keys()
-    views += (_unusable(model, name) for name in unused)
+    named = model.queues.keys() | running.keys() | pending.keys()
+    views += (
+        _unusable(model, name, running[name], pending[name])
+        for name in named - shares.branches.keys()
+    )
     return sorted(views, key=lambda view: view.name)
 
 
@@ -84,5 +87,7 @@ def _problem(model: ClusterModel, name: str) -> str | None:
     return queue_problem(name, model.queues, model.state.queues)
 
 
-def _unusable(model: ClusterModel, name: str) -> KubeQueueView:
-    return KubeQueueView(name, None, 1, {}, {}, {}, {}, 0, 0, _problem(model, name))
+def _unusable(model: ClusterModel, name: str, running: int, pending: int) -> KubeQueueView:
+    """A queue that cannot be used, or that gangs name although it does not exist."""
+    problem = _problem(model, name)
+    return KubeQueueView(name, None, 1, {}, {}, {}, {}, running, pending, problem)

@@ -57,7 +57,24 @@ def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
             return _victims_text(tasks, model)
         case why.NoNodeSatisfies():
             return model.unmet_rules(gang) or str(reason)
+        case why.WaitingForMembers():
+            return _members_text(reason, gang)
+        case why.WaitingForGroup(missing):
+            have = "has" if len(missing) == 1 else "have"
+            return f"its group is incomplete: {listed(missing)} {have} no pods yet"
+        case why.BelowMinResources():
+            return str(reason).replace("min_resources", "minResources")
     return _TASK.sub("pod", str(reason))
+
+
+def _members_text(reason: why.WaitingForMembers, gang: KubeGang) -> str:
+    if reason.uncounted:
+        return (
+            f"only {reason.seen} of {reason.of} pods are pending, and the match policy"
+            f" {gang.terms.match} does not count the {reason.uncounted} running or done"
+        )
+    exist = "exists" if reason.seen == 1 else "exist"
+    return f"{reason.seen} of {reason.of} pods {exist}; the others have not been created"
 
 
 def _victims_text(tasks: Sequence[str], model: ClusterModel) -> str:
