@@ -4,7 +4,14 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.api.views import reason_of
-from phalanx.core.events import CordonChanged, HoldChanged, Placed, QueueSet, WorkerLost
+from phalanx.core.events import (
+    CordonChanged,
+    HoldChanged,
+    Placed,
+    QueueSet,
+    SpawnFailed,
+    WorkerLost,
+)
 from phalanx.core.model import Queue
 from phalanx.core.reasons import (
     AboveMinimum,
@@ -227,6 +234,16 @@ def test_a_gang_that_is_not_eligible_has_its_own_reason() -> None:
     assert reasons[held] == OnHold()
     assert reasons[after] == After((held,))
     assert isinstance(reasons[failing], Backoff)
+
+
+def test_a_gang_that_could_not_be_prepared_has_the_cause_as_its_reason() -> None:
+    driver = a_cluster(1, 1)
+    job = driver.submit(spec(2, role=gpus(1)))
+    for _ in range(2):
+        driver.place(job, "w0", "w1")
+        driver.apply(SpawnFailed(f"{job}.1", driver.job(job).epoch, "the registry is down"))
+    why = "task 1 could not be started on w1: the registry is down"
+    assert reason(driver, job) == Backoff(driver.pending(job).not_before, why)
 
 
 def test_a_selector_that_matches_no_worker_is_named() -> None:

@@ -43,6 +43,21 @@ def test_what_begins_like_a_reference_and_is_none_is_refused(text: str) -> None:
     assert without_secrets("${resources_dir} $(x)") == "${resources_dir} $(x)"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": "train --token ${resources.hub.token}"},
+        {"command": ["train", "${resources.hub.token}"]},
+        {"image": "registry.example/train:1", "args": ["--token=${resources.hub.token}"]},
+    ],
+)
+def test_a_secret_in_a_command_line_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(Invalid, match="refers to a secret, and every user of a machine can read"):
+        job_spec({"roles": {"worker": fields}})
+    spec = job_spec({"roles": {"worker": {"command": "echo ${resources} ${HOME}"}}})
+    assert not spec.roles[0].secrets
+
+
 def test_a_role_knows_its_secrets_and_needs_a_worker_that_can_get_them() -> None:
     role = {"command": "true", "env": {"A": "${resources.training-data.bucket}"}}
     spec = job_spec({"roles": {"worker": role}})

@@ -137,6 +137,15 @@ def test_a_url_in_a_variable_is_an_endpoint_to_declare(value: str, endpoint: str
     assert undeclared_endpoints(declared) == []
 
 
+def test_a_url_in_a_parameter_of_an_array_is_an_endpoint_to_declare() -> None:
+    params = {"hub": ["https://a.example/x", "https://b.example"]}
+    job = spec(role={"env": {"HUB": "{hub}"}}, array={"params": params})
+    assert undeclared_endpoints(job) == [
+        UndeclaredEndpoint(("hub",), "https://a.example"),
+        UndeclaredEndpoint(("hub",), "https://b.example"),
+    ]
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -226,14 +226,17 @@ def unlikely_requests(spec: JobSpec, is_offered: Callable[[str], bool]) -> list[
 
 
 def undeclared(spec: JobSpec) -> dict[str, tuple[str, ...]]:
-    """The endpoints in variables of a job that it does not declare, with those variables."""
+    """The endpoints in variables of a job, and in the parameters of an array, that it does not
+    declare, each with those variables and parameters."""
     declared = set(spec.external_services.values())
+    texts = [pair for role in spec.roles for pair in role.env.items()]
+    params = {} if spec.array is None else spec.array.params
+    texts += [(name, value) for name, values in params.items() for value in values]
     variables: dict[str, dict[str, None]] = {}
-    for role in spec.roles:
-        for name, value in role.env.items():
-            for endpoint in endpoints_in(value):
-                if not is_declared(endpoint, declared):
-                    variables.setdefault(endpoint, {})[name] = None
+    for name, value in texts:
+        for endpoint in endpoints_in(value):
+            if not is_declared(endpoint, declared):
+                variables.setdefault(endpoint, {})[name] = None
     return {endpoint: tuple(names) for endpoint, names in variables.items()}
 
 

@@ -168,6 +168,7 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     )
     since: Micros | None = None  #: when it became eligible
     not_before: Micros = 0  #: the end of its backoff
+    backoff_because: str = ""  #: why its last reservation was lost
     ineligible: Reason | None = None  #: why it must not be placed, whatever is free
     is_repair: bool = False  #: other tasks of it run
     above_minimum: int = 0  #: number of tasks that have a place beyond the minimum

@@ -225,7 +225,9 @@ class PendingGangs:
         """Why a gang must not be placed, whatever is free."""
         if gang.ineligible is not None:
             return gang.ineligible
-        return Backoff(gang.not_before) if gang.not_before > self.now else None
+        if gang.not_before <= self.now:
+            return None
+        return Backoff(gang.not_before, gang.backoff_because)
 
     def bucket_of(self, gang: PendingGang) -> Bucket | None:
         """The bucket of a gang that is in one."""

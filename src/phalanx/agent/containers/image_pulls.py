@@ -116,7 +116,8 @@ class ImagePulls:
             await self._call(image, registry_auth, on_line)
         except PodmanError as error:
             kind = PullRefused if is_refusal(image, str(error)) else PullFailed
-            raise kind(f"cannot pull image {image}: {error}") from None
+            answer = str(error).removeprefix(f"initializing source docker://{image}: ")
+            raise kind(f"cannot pull image {image}: {answer}") from None
         finally:
             watch.cancel()
         report(f"pulled image {image} in {loop.time() - began_at:.1f} s")

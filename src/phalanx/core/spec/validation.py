@@ -198,6 +198,13 @@ def _settle_secrets(role: _Values, path: FieldPath) -> None:
                     f"has {malformed}, which is not a reference to a secret; write"
                     " ${resources.NAME.KEY}, or $${resources… for the text ${resources…"
                 )
+    for field in ("command", "args"):
+        words = role.get(field) or ()
+        if referenced_secrets([words] if isinstance(words, str) else words):
+            path.at(field).problem(
+                "refers to a secret, and every user of a machine can read command lines; refer to"
+                " it in env or secret_files"
+            )
     role["secrets"] = referenced_secrets(texts)
     if role["secrets"] and "node_selector" in role:
         role["node_selector"] = NEEDS_AGENT | role["node_selector"]

@@ -117,6 +117,7 @@ class Translator:
             need=0 if is_complete and placed else need,
             since=pending.since,
             not_before=pending.not_before,
+            backoff_because=pending.lost_because,
             ineligible=own_reason(job, pending.not_before) or _too_few(gang, counted, roles, need),
             is_repair=bool(placed),
             above_minimum=max(0, len(placed) + len(done) - spec.min_available),
