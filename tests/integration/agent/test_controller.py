@@ -188,7 +188,7 @@ async def test_an_attempt_without_its_checkpoint_is_not_started(worker: Worker) 
 
 async def test_a_task_with_an_image_is_refused_without_a_container_runtime(worker: Worker) -> None:
     worker.instruct(Want.PREPARE, image="train:1")
-    failed = await worker.reported(Reported.SPAWN_FAILED)
+    failed = await worker.reported(Reported.START_REFUSED)
     assert failed.message.startswith("this worker has no container runtime")
 
 
