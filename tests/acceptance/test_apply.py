@@ -24,7 +24,7 @@ def test_the_page_works_as_written(own: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "queues.yaml"
     queues, restricted = blocks("queues", "text")
     file.write_text(queues)
-    look, apply, listed, training = (
+    look, apply, listed, training, moving = (
         own.type(*(str(file) if word == file.name else word for word in words))
         for words in commands("queues")
     )
@@ -32,7 +32,10 @@ def test_the_page_works_as_written(own: Terminal, tmp_path: Path) -> None:
     assert "queue vision (new)" in look.out
     assert "  + limit: gpu 8" in look.out
     assert look.out == apply.out
-    assert names(own) == ["batch", "default", "ml-training", "research", "vision"]
+    assert names(own) == ["batch", "default", "experiments", "ml-training", "research", "vision"]
+    assert moving.status == 0
+    [experiments] = (q for q in own.type("queues", "--json").json if q["name"] == "experiments")
+    assert experiments["consolidation"] is True
     assert "  vision" in listed.out
     again = own.type("apply", "-f", str(file), "--yes")
     assert (again.status, again.out) == (0, "")

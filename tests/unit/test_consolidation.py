@@ -126,6 +126,16 @@ def test_why_names_the_queue_that_does_not_allow_moves() -> None:
     assert WithMoves(1, "small") in found
 
 
+def test_a_gang_that_would_be_kept_from_starting_again_is_not_moved() -> None:
+    driver = fragmented()
+    driver.apply(QueueSet(Queue("small", consolidation=True, stopped=True)))
+    assert not planned(driver).decisions
+    driver = fragmented()
+    for job in ("j-1", "j-2"):
+        driver.apply(HoldChanged(job, on_hold=True))
+    assert not planned(driver).decisions
+
+
 # Over many clusters
 
 

@@ -108,7 +108,7 @@ def find_moves(work: PlanningPass, gang: PendingGang, queues: Iterable[str]) -> 
 def _candidates(work: PlanningPass, gang: PendingGang, queues: Iterable[str]) -> list[EvictionUnit]:
     """The gangs of these queues that may be moved, the least lost work first."""
     policy, now, units = work.policy, work.now, []
-    for queue in queues:
+    for queue in set(queues).difference(work.state.layout.stopped_by):
         for occupancy in work.state.running.evictable(queue).gangs:
             other = occupancy.gang
             may_move = (

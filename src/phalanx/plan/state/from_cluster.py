@@ -220,6 +220,9 @@ class Translator:
         saves = spec.checkpoint is not CheckpointPolicy.NONE and spec.preemptible
         if not saves or done or job.is_ending or not job.satisfied or job.reservation is not None:
             return None
+        # Once it has stopped, an operator or another element might keep it from starting.
+        if job.on_hold or job.array is not None:
+            return None
         if spec.restart is Restart.NEVER or spec.min_resources or spec.mode is not Mode.STRICT:
             return None
         roles = self._role_requests(spec.roles, placed, (), ())
