@@ -31,6 +31,10 @@ class DisruptionBudgets:
                 )
                 self._by_namespace.setdefault(budget.metadata.namespace, []).append(row)
 
+    def may_concern(self, pod: KubePod) -> bool:
+        """Whether the pod's namespace has budgets."""
+        return pod.metadata.namespace in self._by_namespace
+
     def of(self, pod: KubePod) -> list[str]:
         """The budgets that a pod counts towards."""
         return [budget.key for budget in self._of(pod)]

@@ -431,6 +431,7 @@ class ClusterModel:
         obstacle = self._obstacle_of(terms, queue.problem)
         pack = terms.pack or _own_topology(gang)
         bound = gang.bound
+        limited = [member for member in bound if self._allowed.may_concern(member.pod)]
         return GangPlan(
             queue=queue.name,
             priority=self._priorities.get(terms.priority_class or "", terms.priority),
@@ -439,12 +440,12 @@ class ClusterModel:
             pack=pack,
             domains={} if pack is None else self._domains(pack.by, bound),
             unevictable=frozenset(
-                member.number for member in bound if not self._allowed.may_ever_go(member.pod)
+                member.number for member in limited if not self._allowed.may_ever_go(member.pod)
             ),
-            is_evictable=self._allowed.allow(member.pod for member in bound),
+            is_evictable=self._allowed.allow(member.pod for member in limited),
             guards={
                 member.number: guard
-                for member in bound
+                for member in limited
                 if (guard := self._allowed.guard_of(member.pod)) is not None
             },
             victims=self.victims_of(gang),
