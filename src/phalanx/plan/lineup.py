@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.first_gangs import deserve_starving, survey
+from phalanx.plan.first_gangs import deserve_starving, first_of_each_queue, survey
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.order import Candidate, Prospect
-from phalanx.plan.pending import Bucket, is_starving
+from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
 
 if TYPE_CHECKING:
     from phalanx.plan.planning_pass import PlanningPass
@@ -43,9 +43,9 @@ class Lineup:
             if reason is not None:
                 self._never_start[bucket] = reason
                 work.reasons.of_bucket(bucket, 0, reason)
-        #: The first gang of every queue, as its bucket. Jobs that are overdue, at most one of each
-        #: queue: they are served before all others.
-        self._firsts, self.overdue = survey(work.state, self._never_start)
+        self._survey = survey(work.state, self._never_start)
+        #: Jobs that are overdue, at most one of each queue: they are served before all others.
+        self.overdue = self._survey.overdue
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -56,56 +56,47 @@ class Lineup:
         growing = [g for g in work.pending.growing.values() if work.stopped(g) is not None]
         settle_shares(work.shares, work.state, self._never_start, work.excluded, growing)
         work.remember_unused_shares()
-        deserve_starving(work.shares, work.state, self._firsts)
+        deserve_starving(work.shares, work.state, self._survey.firsts)
 
     def fill(self) -> None:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
         of the pass."""
-        work, never_start = self._work, self._never_start
+        work = self._work
         most_fit, most = work.capacity.most_fit, work.capacity.most
-        fitting: list[Bucket] = []
-        short: list[Bucket] = []
-        for bucket in work.pending.buckets.values():
-            key = (bucket.request, bucket.domains)
-            fits = most.get(key)
+        fitting: list[KeyedBucket] = []
+        short: list[KeyedBucket] = []
+        for keyed in self._survey.keyed:
+            bucket = keyed[2]
+            fits = most.get(bucket.fit_key)
             if fits is None:
-                fits = most_fit(*key)
-            if not never_start or bucket not in never_start:
-                (short if bucket.need > fits else fitting).append(bucket)
+                fits = most_fit(*bucket.fit_key)
+            (short if bucket.need > fits else fitting).append(keyed)
+        for bucket in self._never_start:
+            most_fit(*bucket.fit_key)
         self.requests.update(request for request, _ in most)
         self.domains.update(label for _, label in most if label is not None)
-        self._served_short = self._worth_serving([*fitting, *short])
-        work.order.add_buckets(fitting, [b for b in short if b in self._served_short])
+        self._served_short = self._worth_serving()
+        work.order.add_buckets(fitting, [each for each in short if each[2] in self._served_short])
         for group in groups_of(work.pending):
             self._add_group(group)
 
-    def _worth_serving(self, buckets: list[Bucket]) -> set[Bucket]:
+    def _worth_serving(self) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the
         first of every queue, that may evict others or could be given a reserved start; and the
         first ones that have not had their turn to evict others in this round."""
-        work = self._work
-        policy, now = work.policy, work.now
-        has_ends = bool(work.state.running.ending) and policy.backfill
-        keyed = [
-            (bucket.order_key(policy, now), number, bucket)
-            for number, bucket in enumerate(buckets)
-            if has_ends or self._may_take(bucket.head)
-        ]
-        firsts: dict[str, tuple[tuple[object, ...], int, Bucket]] = {}
-        for entry in keyed:
-            queue = entry[2].first.queue
-            first = firsts.get(queue)
-            if first is None or entry[0] < first[0]:
-                firsts[queue] = entry
+        work, keyed, firsts = self._work, self._survey.keyed, self._survey.firsts
+        policy, pending = work.policy, work.pending
+        if not work.state.running.ending or not policy.backfill:
+            keyed = [each for each in keyed if self._may_take(each[2].head)]
+            firsts = first_of_each_queue(keyed)
         best = heapq.nsmallest(2 * policy.heads, keyed)
-        turns = [entry for entry in keyed if self._has_turn(entry[2].head)]
+        turns = heapq.nsmallest(policy.searches + 1, filter(self._has_turn, keyed))
         self.has_left_out = len(turns) > policy.searches
-        turns = heapq.nsmallest(policy.searches, turns)
+        turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
-        overdue = (bucket for bucket in buckets if bucket.head.job in self.overdue)
-        promised = map(work.pending.bucket_of, work.reservations.promised())
-        served = {bucket for _, _, bucket in (*firsts.values(), *best, *turns)}
-        return served.union(overdue, filter(None, promised))
+        promised = (*work.reservations.promised(), *(pending.gangs[job] for job in self.overdue))
+        served = {bucket for _, _, bucket in (*best, *turns)}
+        return served.union(firsts, filter(None, map(pending.bucket_of, promised)))
 
     def _may_take(self, gang: PendingGang) -> bool:
         """Whether others may be evicted, moved or held back for a gang, as far as a glance can
@@ -115,13 +106,14 @@ class Lineup:
             return True
         return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
 
-    def _has_turn(self, gang: PendingGang) -> bool:
-        """Whether a gang may evict others and has not had its turn in this round."""
-        work = self._work
+    def _has_turn(self, keyed: KeyedBucket) -> bool:
+        """Whether the first gang of a bucket may evict others and has not had its turn in this
+        round."""
+        work, first = self._work, keyed[2].first
         return (
-            gang.job not in work.state.cursor.done
-            and work.search.might_find(gang.queue, gang.priority)
-            and work.may_evict(gang)
+            work.search.might_find(first.queue, first.priority)
+            and work.may_evict(first)
+            and keyed[2].head.job not in work.state.cursor.done
         )
 
     def _add_group(self, group: GangGroup) -> None:
@@ -156,6 +148,12 @@ class Lineup:
             work.reasons.of_bucket(bucket, candidate.position, held_back)
         return Prospect.HOPELESS if held_back is None else Prospect.HELD_BACK
 
+    def is_hopeless(self, bucket: Bucket) -> bool:
+        """Whether too little is free for the gangs of a bucket, as far as places were counted, and
+        nothing can be done about it."""
+        fits = self._work.capacity.most[bucket.fit_key]
+        return bucket.need > fits and bucket not in self._served_short
+
     def _can_be_helped(self, gang: PendingGang) -> bool:
         """Whether a start can be reserved for a gang that does not fit, or others may be evicted or
         held back for it."""
@@ -176,10 +174,8 @@ class Lineup:
 
     def _held_back(self, bucket: Bucket, gang: PendingGang) -> HeldBack | None:
         """The reserved start that a gang would delay, if it could start without it."""
-        capacity = self._work.capacity
-        start = self._work.reservations.first_delayed(gang.duration)
-        if start is None:
+        work, key = self._work, (bucket.request, bucket.need, bucket.domains)
+        start = work.reservations.first_delayed(gang.duration)
+        if start is None or not work.capacity.fits_in_both(*key):
             return None
-        key = (bucket.request, bucket.need, bucket.domains)
-        is_free = len(capacity.both) == 1 or capacity.fits_in_both(*key)
-        return HeldBack(start.job, start.at) if is_free else None
+        return HeldBack(start.job, start.at)

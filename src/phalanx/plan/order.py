@@ -5,7 +5,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -19,11 +19,14 @@ from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.user_shares import UserShares
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
-from phalanx.plan.pending import Bucket, order_key
+from phalanx.plan.pending import Bucket, KeyedBucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 
 _Key = tuple[object, ...]
+
+#: After so many candidates of a queue without a prospect, all of its candidates are looked at.
+_HOPELESS = 8
 
 
 class Candidate(NamedTuple):
@@ -52,19 +55,30 @@ class _Entry(NamedTuple):
 
     key: _Key
     number: int
-    candidate: Candidate
+    candidate: Candidate | Bucket  #: a bucket: the first gang of it
     #: Where gangs are ordered by user: the key for a share of the user.
     key_for: Callable[[tuple[float, ...]], _Key] | None = None
+
+
+def _candidate(entry: _Entry) -> Candidate:
+    """The candidate of an entry. Most entries are left out before it is needed."""
+    if isinstance(entry.candidate, Candidate):
+        return entry.candidate
+    head = entry.candidate.head
+    return Candidate((head,), head, entry.candidate, 0)
 
 
 class LineupView(Protocol):
     """What the order asks about the gangs of a pass."""
 
     @property
-    def overdue(self) -> Container[str]:
+    def overdue(self) -> Collection[str]:
         """Jobs that come before all others."""
 
     def prospect(self, candidate: Candidate) -> Prospect: ...
+
+    def is_hopeless(self, bucket: Bucket) -> bool:
+        """Whether nothing can be done for the first gang of a bucket, nor for the others."""
 
 
 class ServingOrder:
@@ -80,6 +94,7 @@ class ServingOrder:
         come first. `users` are given where gangs are ordered by user."""
         self._overdue = lineup.overdue
         self._prospect = lineup.prospect
+        self._is_hopeless = lineup.is_hopeless
         self._policy = policy
         self._shares = shares
         self._now = now
@@ -100,29 +115,28 @@ class ServingOrder:
         """Whether a gang of the bucket is still to be served."""
         return bucket in self._buckets
 
-    def add_buckets(self, fitting: Iterable[Bucket], short: Iterable[Bucket]) -> None:
+    def add_buckets(self, fitting: Iterable[KeyedBucket], short: Iterable[KeyedBucket]) -> None:
         """Add the first gangs of all buckets that are served, before anything else is added.
 
         If several queues request something, a gang that does not fit and is larger than the share
         of its queue comes last, so that its queue is not compared by it.
         """
-        shares = self._shares
-        for bucket in short if shares.is_contended else ():
+        shares, heaps, overdue, late = self._shares, self._heaps, self._overdue, self._late
+        for _, _, bucket in short if shares.is_contended else ():
             need, _ = bucket.amounts(shares.table)
             if not shares.share_could_hold(bucket.first.queue, need):
-                self._late.add(bucket)
-        for bucket in chain(fitting, short):
-            head = bucket.head
-            candidate = Candidate((head,), head, bucket, 0)
-            if self._users is None:
-                self._count += 1
-                key = (self._line(head, bucket), *bucket.order_key(self._policy, self._now))
-                entry = _Entry(key, self._count, candidate)
-            else:
+                late.add(bucket)
+        for key, number, bucket in chain(fitting, short):
+            entry = _Entry((1, *key), number, bucket)
+            if self._users is not None:
+                candidate, head = _candidate(entry), bucket.head
                 entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
-            self._heaps[head.queue].append(entry)
+            elif overdue or late:
+                entry = _Entry((self._line(bucket.head, bucket), *key), number, bucket)
+            heaps[bucket.first.queue].append(entry)
             self._buckets.add(bucket)
-        for heap in self._heaps.values():
+            self._count = max(self._count, number)
+        for heap in heaps.values():
             heapq.heapify(heap)
         self._next.clear()
         self._ranks.clear()
@@ -202,9 +216,22 @@ class ServingOrder:
         return candidate
 
     def _remove_first(self, heap: list[_Entry]) -> None:
-        bucket = heapq.heappop(heap).candidate.bucket
+        bucket = _candidate(heapq.heappop(heap)).bucket
         if bucket is not None:
             self._buckets.remove(bucket)
+
+    def _remove_hopeless(self, heap: list[_Entry]) -> None:
+        """Remove all buckets for which nothing can be done any more."""
+        kept: list[_Entry] = []
+        for entry in heap:
+            first = entry.candidate
+            if isinstance(first, Bucket) and self._is_hopeless(first):
+                self._buckets.remove(first)
+            else:
+                kept.append(entry)
+        if len(kept) < len(heap):
+            heap[:] = kept
+            heapq.heapify(heap)
 
     def _first(self, branch: QueueBranch) -> Candidate | None:
         """The next candidate of a queue and the queues below it."""
@@ -214,18 +241,23 @@ class ServingOrder:
         own = self._heaps.get(name)
         if own and self._users is not None:
             self._update_keys(name, own, self._users)
+        hopeless = 0
         while own:
-            candidate = own[0].candidate
+            candidate = _candidate(own[0])
             prospect = self._prospect(candidate)
             if prospect is Prospect.OPEN:
                 break
             self._remove_first(own)
             if prospect is Prospect.HELD_BACK:
                 self.add_shorter(candidate)
+            else:
+                hopeless += 1
+                if hopeless % _HOPELESS == 0:
+                    self._remove_hopeless(own)
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
         # Gangs of a queue that has queues below it compete with those as a child would.
-        own_first = [(branch, own[0].candidate)] if own else []
+        own_first = [(branch, _candidate(own[0]))] if own else []
         best = self._best([*self._firsts_below(branch), *own_first])
         self._next[name] = best
         return best
@@ -262,7 +294,7 @@ class ServingOrder:
         """The entry with the present share of its user."""
         if entry.key_for is None:
             return entry
-        return entry._replace(key=entry.key_for(users.with_gang(entry.candidate.last)))
+        return entry._replace(key=entry.key_for(users.with_gang(_candidate(entry).last)))
 
     def _need(self, branch: QueueBranch, candidate: Candidate) -> Floats:
         """What a candidate takes of a queue and the queues below it."""

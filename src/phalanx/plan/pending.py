@@ -45,6 +45,7 @@ class Bucket:
         "domains",
         "entries",
         "first",
+        "fit_key",
         "key",
         "need",
         "never",
@@ -68,6 +69,7 @@ class Bucket:
         #: The label of the domains one of which must hold all of these tasks; None: they may be
         #: anywhere.
         self.domains = required_domains(first)
+        self.fit_key = (self.request, self.domains)
         #: What the empty cluster lacks for its gangs, and the version of that cluster.
         self.never: tuple[object, Reason | None] | None = None
         #: The minimum and the request of a gang; the table and number of rows they are for.
@@ -132,6 +134,10 @@ class Bucket:
         before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
         self._keys = (starves_at, before, after, overdue_from)
         return self._keys
+
+
+#: The order key of the first gang of a bucket, a number, and the bucket.
+KeyedBucket = tuple[_Key, int, Bucket]
 
 
 class PendingGangs:

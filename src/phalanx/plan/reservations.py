@@ -148,13 +148,15 @@ class StartReservations:
         key = (request, domains, duration)
         most = self._most.get(key)
         if most is None:
-            capacities = (*capacity.both, *self.capacities_during(duration))
-            counts = np.minimum.reduce([each.fit(request).counts for each in capacities])
+            present, *others = capacity.both
+            counts = present.fit(request).counts
+            nodes = np.flatnonzero(counts)
             allowed = self.allowed_nodes(duration)
-            counts = counts if allowed is None else np.where(allowed, counts, 0)
-            table = self._state.table
-            most = int(counts.sum()) if domains is None else table.most_in_domain(counts, domains)
-            self._most[key] = most
+            nodes = nodes if allowed is None else nodes[allowed[nodes]]
+            least = counts[nodes]
+            for each in (*others, *self.capacities_during(duration)):
+                least = np.minimum(least, each.fit(request).counts[nodes])
+            most = self._most[key] = self._state.table.most_in_domain(least, domains, nodes)
         return most
 
     def first_delayed(self, duration: Micros | None) -> ReservedStart | None:

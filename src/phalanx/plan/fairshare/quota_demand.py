@@ -1,5 +1,6 @@
 """What each queue demands of its own quota."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -38,23 +39,29 @@ class QuotaDemand:
         return demand
 
     def _of_gangs_within(self, branch: QueueBranch) -> Floats:
-        """Amounts of all gangs of a queue that do not exceed its quota by themselves."""
-        named, quota, table = branch.has_quota, branch.quota + EPSILON, self._shares.table
-        name, amounts = branch.queue.name, np.zeros(len(quota))
-        running = self._running_totals.get(name)
+        """Amounts of the gangs of a queue that do not exceed its quota by themselves: of all of
+        them, or of the first that use up the quota together."""
+        named, quota = branch.has_quota, branch.quota + EPSILON
+        amounts = np.zeros(len(quota))
+        for minimums, requests in self._gangs(branch.queue.name):
+            amounts += requests[(minimums <= quota)[:, named].all(axis=1)].sum(axis=0)
+            if bool((amounts >= branch.quota)[named].all()):
+                break
+        return amounts
+
+    def _gangs(self, queue: str) -> Iterator[tuple[Floats, Floats]]:
+        """The minimums and the requests of gangs of a queue, one row for each, in several parts:
+        of the running gangs, of those that wait for a group, and of the buckets."""
+        table, running = self._shares.table, self._running_totals.get(queue)
         if running:
             totals = np.array(running)
-            amounts += totals[(totals <= quota)[:, named].all(axis=1)].sum(axis=0)
-        buckets = self._buckets.get(name, [])
-        gangs = [(*bucket.amounts(table), len(bucket.entries)) for bucket in buckets]
+            yield totals, totals
         for gang in self._pending.grouped.values():
-            if gang.queue == name:
-                gangs.append((minimum_amounts(gang, table), requested_amounts(gang, table), 1))
-        if gangs:
-            minimums, requests, counts = map(np.array, zip(*gangs, strict=True))
-            is_within = (minimums <= quota)[:, named].all(axis=1)
-            amounts += (counts * is_within) @ requests
-        return amounts
+            if gang.queue == queue:
+                yield minimum_amounts(gang, table)[None], requested_amounts(gang, table)[None]
+        for bucket in self._buckets.get(queue, ()):
+            minimum, requested = bucket.amounts(table)
+            yield minimum[None], requested[None] * len(bucket.entries)
 
     @cached_property
     def _running_totals(self) -> dict[str, list[Floats]]:

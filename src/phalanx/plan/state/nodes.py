@@ -329,10 +329,13 @@ class NodeTable:
             known = self._domains[label] = (codes, values)
         return known
 
-    def most_in_domain(self, counts: Ints, label: str) -> int:
+    def most_in_domain(self, counts: Ints, label: str | None, nodes: Ints | None = None) -> int:
         """The number of tasks that fit in the domain that holds most of them, from the number that
-        fit on each node."""
+        fit on each node, or on each of the given nodes. Without a label, in all of them."""
+        if label is None:
+            return int(counts.sum())
         codes, names = self.domains(label)
+        codes = codes if nodes is None else codes[nodes]
         return int(places_by_domain(counts, codes, len(names)).max(initial=0))
 
     def name(self, at: int) -> str:

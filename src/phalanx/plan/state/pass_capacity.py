@@ -23,6 +23,10 @@ class PassCapacity:
         #: By request and label of domains: no more tasks fit now in one domain than this; without
         #: a label, in all. Free capacity only shrinks in a pass.
         self.most: dict[tuple[TaskRequest, str | None], int] = {}
+        #: The version of the capacity that was counted.
+        self._counted: dict[tuple[TaskRequest, str | None], int] = {}
+        #: The same for what fits both now and soon, and the versions that were counted.
+        self._in_both: dict[tuple[TaskRequest, str | None], tuple[tuple[int, int], int]] = {}
         #: By nominated job: the places that are kept for it.
         self._kept: dict[str, list[Occupant]] = {}
         if state.running.stopping or state.pending.nominated:
@@ -58,26 +62,37 @@ class PassCapacity:
         for capacity in self.both:
             capacity.vacate(occupants_of(gang, gang.gathered, self._table))
         self.most.clear()
+        self._counted.clear()
 
     def most_fit(self, request: TaskRequest, domains: str | None) -> int:
         """How many tasks fit now in one domain, or in all, or did when this was last counted."""
         most = self.most.get((request, domains))
-        if most is None:
-            most = self.most[request, domains] = self.present.most_fit(request, domains)
-        return most
+        return self._count((request, domains)) if most is None else most
 
     def fits_in_both(self, request: TaskRequest, wanted: int, domains: str | None) -> bool:
         """Whether so many tasks fit now, without using what is kept for others."""
-        counts = np.minimum.reduce([each.fit(request).counts for each in self.both])
-        if domains is None:
-            return wanted <= int(counts.sum())
-        return wanted <= self._table.most_in_domain(counts, domains)
+        if self.soon is self.present:
+            return self.may_fit(request, wanted, domains)
+        key, version = (request, domains), (self.present.version, self.soon.version)
+        counted, most = self._in_both.get(key, (None, 0))
+        if counted != version:
+            counts = np.minimum(self.present.fit(request).counts, self.soon.fit(request).counts)
+            most = self._table.most_in_domain(counts, domains)
+            self._in_both[key] = (version, most)
+        return wanted <= most
 
     def may_fit(self, request: TaskRequest, wanted: int, domains: str | None = None) -> bool:
         """Whether so many tasks fit now, in one domain or anywhere."""
-        if wanted <= self.most.get((request, domains), wanted):
-            self.most[request, domains] = self.present.most_fit(request, domains)
-        return wanted <= self.most[request, domains]
+        key = (request, domains)
+        most = self.most.get(key, wanted)
+        if wanted <= most and self._counted.get(key) != self.present.version:
+            most = self._count(key)
+        return wanted <= most
+
+    def _count(self, key: tuple[TaskRequest, str | None]) -> int:
+        most = self.most[key] = self.present.most_fit(*key)
+        self._counted[key] = self.present.version
+        return most
 
 
 def _places_after_move(occupancy: Occupancy, table: NodeTable) -> list[Occupant]:
