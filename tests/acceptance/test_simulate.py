@@ -1,5 +1,6 @@
 """A trace is replayed from the command line, and the page about it needs nothing but itself."""
 
+import json
 import re
 import shlex
 from html.parser import HTMLParser
@@ -147,3 +148,21 @@ def test_every_command_of_the_page_works(
     said = Terminal("http://127.0.0.1:1").type(*words)
     assert said.status == 0, said.err
     assert "utilisation" in said.out
+
+
+def test_max_wait_bounds_the_wait_of_a_job_whose_queue_has_its_share(folder: Path) -> None:
+    stream = "".join(f"b{n},{90 * n},100,blue,1,1,,,\n" for n in range(40))
+    jobs = f"{JOBS.splitlines()[0]}\nr1,0,100000,red,1,1,,,\nr2,1,100,red,1,1,,,\n{stream}"
+    (folder / "jobs.csv").write_text(jobs)
+    (folder / "nodes.csv").write_text("node,gpus\nn1,2\n")
+
+    def longest_wait_s(*flags: str) -> float:
+        said = simulate(folder, *flags, "--json")
+        assert said.status == 0, said.err
+        [result] = json.loads(said.out)
+        longest: float = result["wait_by_queue"]["red"]["longest"]
+        return longest
+
+    assert longest_wait_s() < 1000
+    assert longest_wait_s("--max-wait", "0") > 3600
+    assert longest_wait_s("--max-wait", "0", "--share-half-life", "3600") > 3600

@@ -1,14 +1,16 @@
-"""How long gangs may be pending before they are overdue, and one of them at a time."""
+"""How long gangs may be pending before they are late or overdue, and one of a queue at a time."""
 
-from tests.unit.test_scenario import gang, scenario, task
+from tests.unit.test_scenario import gang, scenario
 
 from phalanx.core.time_units import HOUR, MINUTE
 from phalanx.plan.cycle import plan
+from phalanx.plan.first_gangs import survey
 from phalanx.plan.model import LONGEST_LIMIT, PlannerPolicy
 from phalanx.plan.wait_times import WaitTimes
 from phalanx.scenario.times import NOW
 
 POLICY = PlannerPolicy(max_wait=3)
+DAY_S = 24 * 3600
 
 
 def test_the_bound_is_of_the_limit_or_the_median_wait_whichever_is_longer() -> None:
@@ -38,24 +40,30 @@ def test_the_state_remembers_how_long_starting_gangs_were_pending() -> None:
     assert state.wait_times.median(2) == 2 * MINUTE
 
 
-def test_while_an_overdue_gang_of_a_queue_runs_the_next_one_waits_half_as_long_again() -> None:
-    def planned(overdue: frozenset[str], waited: int) -> frozenset[str]:
-        running = gang("ran", task("r0", node="n1"), waiting_s=7200, time_limit_s=60)
-        late = gang("late", "t0", "t1", "t2", waiting_s=waited, time_limit_s=60)
-        state = scenario(running=[running], pending=[late]).state()
-        state.overdue = overdue
-        return plan(state, NOW).overdue
-
-    assert planned(frozenset(), 600) == {"late"}
-    assert planned(frozenset({"ran"}), 899) == frozenset()
-    assert planned(frozenset({"ran"}), 900) == {"late"}
-    assert planned(frozenset({"ended"}), 600) == {"late"}
+def test_a_gang_is_late_after_half_of_the_time_that_it_may_be_pending() -> None:
+    waits = WaitTimes().after([(3, HOUR)])
+    assert waits.late_after(POLICY, 3, 4 * HOUR) == 6 * HOUR
+    assert waits.late_after(POLICY, 3, MINUTE) == 3 * HOUR // 2
+    assert waits.late_after(POLICY, 2, 5 * MINUTE) == POLICY.starve_after
 
 
-def test_a_gang_that_starts_overdue_counts_until_it_has_ended() -> None:
-    state = scenario(pending=[gang("late", "t0", waiting_s=7200, time_limit_s=60)]).state()
-    state.accept(plan(state, NOW))
-    assert state.overdue == {"late"}
-    state.remove_pending("late")
-    state.accept(plan(state, NOW))
-    assert state.overdue == frozenset()
+def test_of_each_queue_the_oldest_late_gang_counts() -> None:
+    limit = {"time_limit_s": 3600}
+    gangs = [
+        gang("late", "l0", waiting_s=5500, **limit),
+        gang("older", "o0", "o1", waiting_s=11_000, **limit),
+        gang("other", "t0", waiting_s=5500, queue="b", **limit),
+        gang("new", "n0", waiting_s=5400, queue="c", **limit),
+    ]
+    queues = [{"name": name} for name in ("default", "b", "c")]
+    state = scenario(pending=gangs, queues=queues, policy={"max_wait": 3}).state()
+    found = survey(state.at(NOW), ())
+    assert found.late == {"older", "other"}
+    assert found.overdue == {"older"}
+
+
+def test_short_gangs_with_equal_requests_do_not_hide_an_overdue_long_one() -> None:
+    waiting = [gang(f"short{n}", f"s{n}", waiting_s=30 * DAY_S, time_limit_s=60) for n in range(3)]
+    endless = gang("endless", "t0", waiting_s=40 * DAY_S)
+    found = survey(scenario(pending=[*waiting, endless]).state().at(NOW), ())
+    assert found.late == {"endless"}

@@ -12,6 +12,7 @@ from phalanx.cli.options import Switch, decimal, one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
+    from phalanx.plan.model import OrderKey
     from phalanx.sim.policies import ReplayPolicy
     from phalanx.sim.replay import ReplaySettings
     from phalanx.sim.results import ReplayResult
@@ -101,6 +102,27 @@ Backfill = Annotated[
         rich_help_panel=_POLICY,
     ),
 ]
+MaxWait = Annotated[
+    float,
+    typer.Option(
+        "--max-wait",
+        metavar="FACTOR",
+        parser=decimal(0, 1000),
+        help="The setting max_wait: the longest wait, as a multiple of the time limit and of the"
+        " median wait.",
+        rich_help_panel=_POLICY,
+    ),
+]
+HalfLife = Annotated[
+    float,
+    typer.Option(
+        "--share-half-life",
+        metavar="SECONDS",
+        parser=decimal(0, 31_536_000),
+        help="The setting share_half_life: how long unused shares are remembered.",
+        rich_help_panel=_POLICY,
+    ),
+]
 Compare = Annotated[
     list[str] | None,
     typer.Option(
@@ -124,6 +146,8 @@ def simulate(  # noqa: PLR0913
     nodes_limit: NodesLimit = None,
     order: Order = "priority,size,shortest",
     backfill: Backfill = Switch.ON,
+    max_wait: MaxWait = 6.0,
+    share_half_life: HalfLife = 0.0,
     estimate: Estimate = 1.0,
     limits: Limits = Rounding.EXACT,
     plan_every: PlanEvery = 1.0,
@@ -136,12 +160,19 @@ def simulate(  # noqa: PLR0913
     phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html
     """
     from phalanx.core.time_units import SECOND  # noqa: PLC0415
-    from phalanx.sim.policies import replay_trace  # noqa: PLC0415
+    from phalanx.plan.model import PlannerPolicy  # noqa: PLC0415
+    from phalanx.sim.policies import ReplayPolicy, replay_trace  # noqa: PLC0415
     from phalanx.sim.replay import ReplaySettings  # noqa: PLC0415
     from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415
 
     settings = ReplaySettings(estimate, limits is Rounding.ROUND, round(plan_every * SECOND))
-    policies = [_own_policy(order, backfill), *_compared(compare or [])]
+    rules = PlannerPolicy(
+        order=_order(order),
+        backfill=backfill is Switch.ON,
+        max_wait=max_wait,
+        share_half_life=round(share_half_life * SECOND),
+    )
+    policies = [ReplayPolicy("phalanx", rules), *_compared(compare or [])]
     try:
         trace = read_trace(jobs, nodes, queues, nodes_limit)
     except TraceError as error:
@@ -159,9 +190,8 @@ def simulate(  # noqa: PLR0913
         _print(results)
 
 
-def _own_policy(order: str, backfill: Switch) -> "ReplayPolicy":
-    from phalanx.plan.model import OrderKey, PlannerPolicy  # noqa: PLC0415
-    from phalanx.sim.policies import ReplayPolicy  # noqa: PLC0415
+def _order(order: str) -> "tuple[OrderKey, ...]":
+    from phalanx.plan.model import OrderKey  # noqa: PLC0415
 
     keys: list[OrderKey] = []
     for word in order.split(","):
@@ -169,7 +199,7 @@ def _own_policy(order: str, backfill: Switch) -> "ReplayPolicy":
             names = ", ".join(OrderKey)
             end(Status.USAGE, f"--order is {order!r}; write each of {names} at most once")
         keys.append(OrderKey(word.strip()))
-    return ReplayPolicy("phalanx", PlannerPolicy(order=tuple(keys), backfill=backfill is Switch.ON))
+    return tuple(keys)
 
 
 def _compared(names: list[str]) -> "list[ReplayPolicy]":

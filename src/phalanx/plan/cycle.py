@@ -61,7 +61,6 @@ def plan_whole(moment: Moment) -> Plan:
         serving.evictions.cursor,
         broken,
         work.unused_shares,
-        frozenset(work.lineup.overdue),
     )
 
 

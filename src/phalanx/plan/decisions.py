@@ -75,7 +75,6 @@ class Plan(msgspec.Struct, frozen=True):
     #: Pending jobs whose start the last plan had reserved, and this one reserves later or not.
     broken_starts: tuple[str, ...] = ()
     unused_shares: UnusedShares = UnusedShares()
-    overdue: frozenset[str] = frozenset()  #: jobs that are served before all others
 
     def reserved(self) -> Iterator[Placement]:
         for decision in self.decisions:

@@ -1,6 +1,5 @@
 """The first gang of every queue, and the gangs that have been pending for too long."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -9,37 +8,40 @@ from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
 from phalanx.plan.state.planner_state import Moment
 
+#: A queue is compared with others by a late gang as if it deserved so many times as much.
+SHARES_IF_LATE = 2.5
+
 
 class QueueSurvey(NamedTuple):
     keyed: list[KeyedBucket]  #: all buckets, except those whose gangs must not start
     firsts: list[Bucket]  #: the first gang of every queue, as its bucket
-    overdue: set[str]  #: jobs that are overdue, at most one of each queue
+    late: set[str]  #: jobs that are late, at most one of each queue
+    overdue: set[str]  #: those of them that are overdue
 
 
 def survey(state: Moment, never_start: Collection[Bucket]) -> QueueSurvey:
-    """Find the first gang of every queue, and the oldest overdue one.
+    """Find the first gang of every queue, and the oldest late one.
 
-    Of gangs with equal requests only the first counts. While gangs of a queue run that were
-    overdue, another gang of that queue is overdue only later.
+    Of gangs with equal requests only the first counts.
     """
-    policy, now, running = state.policy, state.now, state.running.by_job
-    ran = Counter(running[job].gang.queue for job in state.overdue if job in running)
+    policy, now = state.policy, state.now
     keyed: list[KeyedBucket] = []
     oldest: dict[str, PendingGang] = {}
     for number, bucket in enumerate(state.pending.buckets.values()):
         if never_start and bucket in never_start:
             continue
-        starves_at, before, after, overdue_from = bucket.keys(policy)
+        starves_at, before, after, late_from = bucket.keys(policy)
         keyed.append((before if now < starves_at else after, number, bucket))
-        if now < overdue_from:
+        if now < late_from:
             continue
         queue, head = bucket.first.queue, bucket.head
         other = oldest.get(queue)
         is_oldest = other is None or (head.since or 0) < (other.since or 0)
-        if is_oldest and is_overdue(state, head, beside=ran[queue]):
+        if is_oldest and is_late(state, head):
             oldest[queue] = head
-    overdue = {gang.job for gang in oldest.values()}
-    return QueueSurvey(keyed, first_of_each_queue(keyed), overdue)
+    late = {gang.job for gang in oldest.values()}
+    overdue = {gang.job for gang in oldest.values() if is_overdue(state, gang)}
+    return QueueSurvey(keyed, first_of_each_queue(keyed), late, overdue)
 
 
 def first_of_each_queue(keyed: Iterable[KeyedBucket]) -> list[Bucket]:
@@ -62,11 +64,17 @@ def deserve_starving(shares: FairShares, state: Moment, firsts: list[Bucket]) ->
                 shares.deserve_at_least(bucket.first.queue, minimum)
 
 
-def is_overdue(state: Moment, gang: PendingGang, *, beside: int = 0) -> bool:
-    """Whether a gang has been pending for longer than `max_wait` allows, and half as long again for
-    each overdue gang of its queue that it would run beside."""
-    policy = state.policy
-    if not policy.max_wait or gang.since is None:
+def is_late(state: Moment, gang: PendingGang) -> bool:
+    """Whether a gang has been pending for more than half as long as `max_wait` allows."""
+    if not state.policy.max_wait or gang.since is None:
         return False
-    bound = state.wait_times.bound(policy, gang.size, gang.duration)
-    return state.now - gang.since >= bound + beside * bound // 2
+    after = state.wait_times.late_after(state.policy, gang.size, gang.duration)
+    return state.now - gang.since >= after
+
+
+def is_overdue(state: Moment, gang: PendingGang) -> bool:
+    """Whether a gang has been pending for longer than `max_wait` allows."""
+    if not state.policy.max_wait or gang.since is None:
+        return False
+    bound = state.wait_times.bound(state.policy, gang.size, gang.duration)
+    return state.now - gang.since >= bound

@@ -44,8 +44,9 @@ class Lineup:
                 self._never_start[bucket] = reason
                 work.reasons.of_bucket(bucket, 0, reason)
         self._survey = survey(work.state, self._never_start)
-        #: Jobs that are overdue, at most one of each queue: they are served before all others.
-        self.overdue = self._survey.overdue
+        #: Jobs that are late, at most one of each queue: they go before the others of their queue.
+        #: Those of them that are overdue go before all queues.
+        self.late, self.overdue = self._survey.late, self._survey.overdue
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -94,7 +95,7 @@ class Lineup:
         self.has_left_out = len(turns) > policy.searches
         turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
-        promised = (*work.reservations.promised(), *(pending.gangs[job] for job in self.overdue))
+        promised = (*work.reservations.promised(), *(pending.gangs[job] for job in self.late))
         served = {bucket for _, _, bucket in (*best, *turns)}
         return served.union(firsts, filter(None, map(pending.bucket_of, promised)))
 
@@ -158,7 +159,7 @@ class Lineup:
         """Whether a start can be reserved for a gang that does not fit, or others may be evicted or
         held back for it."""
         reservations = self._work.reservations
-        if gang.job in self.overdue:
+        if gang.job in self.late:
             return True
         can_reserve = reservations.is_promised(gang) or not reservations.is_full
         return can_reserve or self._may_take(gang)

@@ -36,8 +36,8 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.SHORTEST)
     starve_after: Micros = 10 * MINUTE  #: a gang that has been pending for longer is starving
     #: A gang that has been pending for so many times its time limit, and the median wait of its
-    #: size, is overdue; 0: never.
-    max_wait: float = 3.0
+    #: size, is overdue, and late after half of that time; 0: never.
+    max_wait: float = 6.0
     share_half_life: Micros = 0  #: of unused shares that are remembered; 0: none are
     min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
     move_work: float = 600.0  #: at most so many GPU-seconds are lost by the moves for one gang
@@ -54,7 +54,7 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
 _LIMITS_LATER = 3
 #: A gang without a time limit, or with a longer one, is compared with others as if this were its
 #: limit.
-LONGEST_LIMIT: Micros = 7 * 24 * HOUR
+LONGEST_LIMIT: Micros = 10 * 24 * HOUR
 
 
 def comparable_limit(duration: Micros | None) -> Micros:

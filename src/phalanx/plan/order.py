@@ -18,6 +18,7 @@ from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.user_shares import UserShares
+from phalanx.plan.first_gangs import SHARES_IF_LATE
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.pending import Bucket, KeyedBucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -72,8 +73,12 @@ class LineupView(Protocol):
     """What the order asks about the gangs of a pass."""
 
     @property
+    def late(self) -> Collection[str]:
+        """Jobs that come before the others of their queue."""
+
+    @property
     def overdue(self) -> Collection[str]:
-        """Jobs that come before all others."""
+        """Those of them that come before all queues."""
 
     def prospect(self, candidate: Candidate) -> Prospect: ...
 
@@ -92,7 +97,7 @@ class ServingOrder:
     ) -> None:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
-        self._overdue = lineup.overdue
+        self._late, self._overdue = lineup.late, lineup.overdue
         self._prospect = lineup.prospect
         self._is_hopeless = lineup.is_hopeless
         self._policy = policy
@@ -107,7 +112,7 @@ class ServingOrder:
         #: among its siblings, once it was needed.
         self._next: dict[str, Candidate | None] = {}
         self._ranks: dict[str, _Key] = {}
-        self._late: set[Bucket | None] = set()
+        self._last: set[Bucket | None] = set()
         #: Queues of which a user has freed something.
         self._freed: set[str] = set()
 
@@ -121,17 +126,17 @@ class ServingOrder:
         If several queues request something, a gang that does not fit and is larger than the share
         of its queue comes last, so that its queue is not compared by it.
         """
-        shares, heaps, overdue, late = self._shares, self._heaps, self._overdue, self._late
+        shares, heaps, late, last = self._shares, self._heaps, self._late, self._last
         for _, _, bucket in short if shares.is_contended else ():
             need, _ = bucket.amounts(shares.table)
             if not shares.share_could_hold(bucket.first.queue, need):
-                late.add(bucket)
+                last.add(bucket)
         for key, number, bucket in chain(fitting, short):
             entry = _Entry((1, *key), number, bucket)
             if self._users is not None:
                 candidate, head = _candidate(entry), bucket.head
                 entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
-            elif overdue or late:
+            elif late or last:
                 entry = _Entry((self._line(bucket.head, bucket), *key), number, bucket)
             heaps[bucket.first.queue].append(entry)
             self._buckets.add(bucket)
@@ -178,11 +183,11 @@ class ServingOrder:
         self._push(candidate, partial(self._key, line, ordered_as))
 
     def _line(self, gang: PendingGang, bucket: Bucket | None) -> int:
-        """The first key of a gang in its queue: overdue gangs, the others, and those that come
+        """The first key of a gang in its queue: late gangs, the others, and those that come
         last."""
-        if gang.job in self._overdue:
+        if gang.job in self._late:
             return 0
-        return 2 if bucket in self._late else 1
+        return 2 if bucket in self._last else 1
 
     def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
         return line, *order_key(self._policy, ordered_as, self._now, share)
@@ -308,10 +313,12 @@ class ServingOrder:
     def _rank(self, branch: QueueBranch, candidate: Candidate) -> _Key:
         rank = self._ranks.get(branch.queue.name)
         if rank is None:
-            above, after, before = self._shares.rank(branch, self._need(branch, candidate))
+            queue, job = branch.queue, candidate.last.job
+            times = SHARES_IF_LATE if job in self._late else 1.0
+            need = self._need(branch, candidate)
+            above, after, before = self._shares.rank(branch, need, times)
             oldest = min(gang.created_at for gang in candidate.gangs)
-            queue = branch.queue
-            is_late = candidate.last.job not in self._overdue
-            rank = (is_late, above, after, -queue.priority, before, oldest, queue.name)
+            is_due = job not in self._overdue
+            rank = (is_due, above, after, -queue.priority, before, oldest, queue.name)
             self._ranks[queue.name] = rank
         return rank

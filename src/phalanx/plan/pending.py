@@ -11,7 +11,14 @@ from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.job import PackMode
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
-from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy, comparable_limit
+from phalanx.plan.model import (
+    LONGEST_LIMIT,
+    NEVER,
+    OrderKey,
+    PendingGang,
+    PlannerPolicy,
+    comparable_limit,
+)
 from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, NodeTable
@@ -122,17 +129,17 @@ class Bucket:
 
     def keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
         """When its first gang starves, the order key of that gang before and from then on, and the
-        time from which it may be overdue, whatever the median wait is."""
+        time from which it may be late, whatever the median wait is."""
         if self._keys is not None:
             return self._keys
         head = self.head
-        starves_at = overdue_from = NEVER
+        starves_at = late_from = NEVER
         if head.since is not None:
             starves_at = head.since + policy.starve_after
             limit = comparable_limit(head.duration)
-            overdue_from = max(starves_at, head.since + round(policy.max_wait * limit))
+            late_from = max(starves_at, head.since + round(policy.max_wait * limit) // 2)
         before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
-        self._keys = (starves_at, before, after, overdue_from)
+        self._keys = (starves_at, before, after, late_from)
         return self._keys
 
 
@@ -339,7 +346,8 @@ def bucket_key(gang: PendingGang) -> BucketKey:
     """Equal for gangs of which either all fit now or none does.
 
     They may differ in how long they take: whether a start would delay a reserved one is decided
-    gang by gang.
+    gang by gang. Only gangs with the longest limits, or none, are apart: among others they would
+    hardly ever be first, so that no gang would see that they are overdue.
     """
     state = (gang.gathered, gang.nomination, gang.avoid, gang.domain, gang.placed_on)
     if gang.is_repair or any(state):
@@ -358,6 +366,7 @@ def bucket_key(gang: PendingGang) -> BucketKey:
             gang.evicts_from,
             gang.preemptible,
             gang.user,
+            comparable_limit(gang.duration) == LONGEST_LIMIT,
         )
     )
 

@@ -40,7 +40,7 @@ def plan_in_standstill(state: Moment) -> Plan | None:
         if (reason := state.never_fits(bucket)) is not None
     }
     surveyed = survey(state, never)
-    if not _has_all_reservations(state, starts, surveyed.overdue, never):
+    if not _has_all_reservations(state, starts, surveyed.late, never):
         return None
     shares = _shares(state, never, surveyed)
     is_limited = any(state.pending.gangs[s.job].queue in shares.limits.limited for s in starts)
@@ -52,7 +52,6 @@ def plan_in_standstill(state: Moment) -> Plan | None:
         _reasons(state, requests, never, shares),
         starts,
         unused_shares=state.unused_shares,
-        overdue=frozenset(surveyed.overdue),
     )
 
 
@@ -122,12 +121,12 @@ def _is_kept(state: Moment, start: ReservedStart) -> bool:
 def _has_all_reservations(
     state: Moment,
     starts: Collection[ReservedStart],
-    overdue: Collection[str],
+    late: Collection[str],
     never: Mapping[Bucket, Reason],
 ) -> bool:
     """Whether no gang would be reserved a start, or have nodes kept, besides those that are."""
     jobs = {start.job for start in starts}
-    if not jobs.issuperset(overdue):
+    if not jobs.issuperset(late):
         return False
     soon = state.now + state.policy.plan_every
     if sum((start.at or 0) > soon for start in starts) >= state.policy.heads:

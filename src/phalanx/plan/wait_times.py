@@ -1,5 +1,5 @@
-"""How long gangs have been pending: the median of each size, and the bound after which a gang is
-overdue."""
+"""How long gangs have been pending: the median of each size, and the bounds after which a gang is
+late and overdue."""
 
 from collections.abc import Iterable
 
@@ -46,10 +46,15 @@ class WaitTimes:
 
     def bound(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
         """How long a gang may be pending: `max_wait` times its time limit or the median wait of
-        its size, whichever is longer, and at least until it is starving. A limit of more than a
-        week, or none, counts as a week."""
+        its size, whichever is longer, and at least until it is starving. Limits that are too long
+        to compare count as the longest."""
         longer = max(comparable_limit(duration), self.median(size))
         return max(policy.starve_after, round(policy.max_wait * longer))
+
+    def late_after(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
+        """How long a gang is pending before it is late: half as long as it may be, and at least
+        until it is starving."""
+        return max(policy.starve_after, self.bound(policy, size, duration) // 2)
 
 
 def _size_class(size: int) -> int:

@@ -8,7 +8,7 @@ from phalanx.core.spec.durations import short_duration
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.first_gangs import is_overdue
+from phalanx.plan.first_gangs import SHARES_IF_LATE, is_late, is_overdue
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -93,19 +93,27 @@ class ShareInUse(msgspec.Struct, frozen=True):
 
 
 class PastMaxWait(msgspec.Struct, frozen=True):
-    """It is overdue, so that it comes before all queues."""
+    """It is overdue, so that it comes before all queues; or late, so that its queue may use more
+    than it deserves."""
 
     waited: Micros
+    is_overdue: bool
 
     def __str__(self) -> str:
         waited = short_duration(self.waited / SECOND)
+        if self.is_overdue:
+            return (
+                f"pending for {waited}, longer than max_wait; nodes are kept for it before all"
+                " others"
+            )
         return (
-            f"pending for {waited}, longer than max_wait; nodes are kept for it before all others"
+            f"pending for {waited}, longer than half of max_wait; its queue is served as if it "
+            f"deserved {SHARES_IF_LATE} times as much"
         )
 
     @property
     def remedy(self) -> str:
-        return "wait for the jobs on these nodes to end"
+        return "wait for jobs to end, or add nodes"
 
 
 ShareRule = LargerThanShare | NoShare | ShareInUse | PastMaxWait
@@ -116,8 +124,8 @@ def share_rule(state: Moment, job: str) -> ShareRule | None:
     gang = state.pending.gangs.get(job)
     if gang is None:
         return None
-    if gang.since is not None and is_overdue(state, gang):
-        return PastMaxWait(state.now - gang.since)
+    if gang.since is not None and is_late(state, gang):
+        return PastMaxWait(state.now - gang.since, is_overdue(state, gang))
     shares = settled_shares(state)
     return _exceeded(state, gang, shares) if shares.is_contended else None
 

@@ -64,11 +64,14 @@ class FairShares:
 
     # One queue
 
-    def rank(self, branch: QueueBranch, need: Floats) -> tuple[bool, float, float]:
+    def rank(
+        self, branch: QueueBranch, need: Floats, times: float = 1.0
+    ) -> tuple[bool, float, float]:
         """How well a queue is served once `need` is placed: whether it exceeds its share, and its
-        largest ratio of usage to deserved over all resources, then and before."""
+        largest ratio of usage to deserved over all resources, then and before. `times`: as if it
+        deserved so many times as much."""
         shared = self.shared
-        before, deserved, more = branch.used[shared], branch.deserved[shared], need[shared]
+        before, deserved, more = branch.used[shared], times * branch.deserved[shared], need[shared]
         after = before + more
         above = bool(((after > deserved + EPSILON) & (more > 0)).any())
         return above, _largest_ratio(after, deserved), _largest_ratio(before, deserved)

@@ -60,7 +60,6 @@ class Moment(NamedTuple):
     cursor: SearchCursor
     wait_times: WaitTimes
     unused_shares: UnusedShares
-    overdue: frozenset[str]  #: running jobs that were overdue when they started
     capacity_version: object
 
     def never_fits(self, bucket: Bucket) -> Reason | None:
@@ -90,7 +89,6 @@ class PlannerState:
         self.cursor = SearchCursor()
         self.wait_times = WaitTimes()
         self.unused_shares = UnusedShares()
-        self.overdue: frozenset[str] = frozenset()
         self._present = FreeCapacity(self.table)
         self._empty = FreeCapacity(self.table, empty=True)
         by_user = OrderKey.USER in self.policy.order
@@ -145,7 +143,6 @@ class PlannerState:
             self.cursor,
             self.wait_times,
             self.unused_shares,
-            self.overdue,
             self._capacity_version,
         )
 
@@ -170,8 +167,6 @@ class PlannerState:
             for gang in starting
             if gang.since is not None and gang.need and not gang.is_repair
         )
-        still_running = (job for job in self.overdue if job in self.running.by_job)
-        self.overdue = plan.overdue.intersection(g.job for g in starting).union(still_running)
         self.pending.advance(plan.at)
 
     # From the cluster
@@ -210,7 +205,6 @@ class PlannerState:
         fresh.pending.advance(self.pending.now)
         fresh.reserved_starts, fresh.cursor = self.reserved_starts, self.cursor
         fresh.wait_times, fresh.unused_shares = self.wait_times, self.unused_shares
-        fresh.overdue = self.overdue
         fresh._answer_limit = max(KEPT_ANSWERS, 2 * fresh.table.computed)
         vars(self).update(vars(fresh))
 
