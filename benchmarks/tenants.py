@@ -96,7 +96,7 @@ def run() -> None:
     """Print what was measured, in seconds of CPU time."""
     cluster = f"{NODES:,} nodes of {GPUS} GPUs in {NODES // NODES_PER_RACK} racks"
     work = f"{len(_queues())} queues in two levels, {GANGS:,} gangs of {SHAPES:,} shapes"
-    print(f"\nMany tenants: {cluster}, {work}")
+    print(f"\nMany teams: {cluster}, {work}")
     rows: list[tuple[str, str, str]] = []
     site = ManyTenants()
     site.submit_some(GANGS)
