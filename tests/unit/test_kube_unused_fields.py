@@ -101,6 +101,12 @@ def test_values_that_are_read_differently_are_notes() -> None:
     assert note.endswith('group-name"] is not used: another key names the gang g')
 
 
+def test_the_name_of_a_pod_group_of_volcano_can_be_a_label() -> None:
+    declared = pod_declaration(kube_pod("w", labels={"scheduling.k8s.io/group-name": "g"}))
+    assert declared is not None
+    assert (declared.key.family, declared.key.name) == (VOLCANO, "g")
+
+
 def test_a_priority_class_that_does_not_exist_is_named() -> None:
     cluster = Cluster(nodes=1)
     group = kube_pod_group(minMember=1, priorityClassName="urgent")

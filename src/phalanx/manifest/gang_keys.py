@@ -10,7 +10,7 @@ from phalanx.manifest import alibaba_ack, koordinator
 from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.strict_mapping import StrictMapping, word
 
-#: Volcano's annotation with the name of a pod's PodGroup.
+#: Volcano's annotation, here also a label, with the name of a pod's PodGroup.
 _VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 #: The field of Kubernetes' own `schedulingGroup` with that name.
 _NATIVE_GROUP = "podGroupName"
@@ -48,6 +48,7 @@ def declaration_of(
         gang = gang or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
     if gang is None:
         family, gang = GangFamily.VOLCANO, _named_by(annotations, _VOLCANO_GROUP)
+        gang = gang or _named_by(labels, _VOLCANO_GROUP)
     total = koordinator.total_of(annotations)
     fields = (
         alibaba_ack.fields_of(labels)
