@@ -157,6 +157,7 @@ async def main(folder: Path) -> None:
             await a_busy_cluster(server)
             for theme in THEMES:
                 await take(page, server.url, theme, folder)
+            await page.goto("about:blank")  # ends the stream of events
         with tempfile.TemporaryDirectory() as state, Fleet(Path(state)) as fleet:
             for number in range(3, 7):
                 fleet.work(f"w-0{number}", "--resources=gpu=2,cpu=8")

@@ -15,7 +15,7 @@ from phalanx.dashboard.files import dashboard_files
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
-from phalanx.store.memory import MemoryStore
+from phalanx.store.memory import MemoryDatabase, MemoryStore
 from tests.dashboard.pages import PATIENCE_MS, accessibility_problems, open_page
 from tests.integration.api.serving import Running, serving
 
@@ -124,12 +124,13 @@ async def session_cookie(locked: Locked, name: str) -> str:
 async def test_a_session_has_the_rights_of_its_token_and_ends_with_it(locked: Locked) -> None:
     call = locked.running.call
     cookie = await session_cookie(locked, "ada")
-    reply = await call("GET", "/session", cookie=cookie)
+    reply = await call("GET", "/whoami", cookie=cookie)
     assert reply.body == {
-        "principal": "ada",
+        "name": "ada",
         "role": "user",
         "namespaces": ["ml"],
-        "signed_in": True,
+        "namespace": "ml",
+        "has_session": True,
     }
     own = {"cookie": cookie, "origin": locked.url}
     job = {"command": "true", "namespace": "other"}
@@ -140,7 +141,7 @@ async def test_a_session_has_the_rights_of_its_token_and_ends_with_it(locked: Lo
     listed = (await call("GET", "/tokens", **root)).body
     assert [each["role"] for each in listed if each["name"].startswith("session:")] == ["session"]
     assert (await call("DELETE", "/tokens/ada", **root)).status == 204
-    assert (await call("GET", "/session", cookie=cookie)).status == 401
+    assert (await call("GET", "/whoami", cookie=cookie)).status == 401
 
 
 async def test_a_session_ends_when_its_browser_signs_out(locked: Locked) -> None:
@@ -148,18 +149,18 @@ async def test_a_session_ends_when_its_browser_signs_out(locked: Locked) -> None
     other = await session_cookie(locked, "root")
     own = {"cookie": cookie, "origin": locked.url}
     assert (await locked.running.call("DELETE", "/session", **own)).status == 200
-    assert (await locked.running.call("GET", "/session", cookie=cookie)).status == 401
-    assert (await locked.running.call("GET", "/session", cookie=other)).status == 200
+    assert (await locked.running.call("GET", "/whoami", cookie=cookie)).status == 401
+    assert (await locked.running.call("GET", "/whoami", cookie=other)).status == 200
 
 
 async def test_a_session_ends_when_the_new_secret_of_its_token_is_used(locked: Locked) -> None:
     cookie = await session_cookie(locked, "ada")
     root = {"authorization": f"Bearer {locked.secrets['root']}"}
     rotated = (await locked.running.call("POST", "/tokens/ada/rotate", **root)).body
-    assert (await locked.running.call("GET", "/session", cookie=cookie)).status == 200
+    assert (await locked.running.call("GET", "/whoami", cookie=cookie)).status == 200
     new = {"authorization": f"Bearer {rotated['secret']}"}
-    assert (await locked.running.call("GET", "/session", **new)).status == 200
-    assert (await locked.running.call("GET", "/session", cookie=cookie)).status == 401
+    assert (await locked.running.call("GET", "/whoami", **new)).status == 200
+    assert (await locked.running.call("GET", "/whoami", cookie=cookie)).status == 401
 
 
 async def test_only_users_and_admins_sign_in(locked: Locked) -> None:
@@ -261,6 +262,64 @@ async def test_tabs_share_one_stream_of_events(
         await each.get_by_role("link", name="ml/shared").wait_for(timeout=PATIENCE_MS)
     await context.close()
     assert len(begun) == 1
+
+
+#: Makes a page believe that its tab is hidden or shown.
+HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def test_a_hidden_tab_loads_nothing_until_it_is_shown(cluster: Running, page: Page) -> None:
+    await open_page(page, cluster.url, "jobs", "Jobs")
+    await page.get_by_text("· live").wait_for()
+    watching = await page.context.new_page()
+    await open_page(watching, cluster.url, "jobs", "Jobs")
+    await page.evaluate(HIDE, True)
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url))
+    await submit(cluster, "unseen")
+    await watching.get_by_role("link", name="ml/unseen").wait_for()
+    assert loaded == []
+    await page.evaluate(HIDE, False)
+    await page.get_by_role("link", name="ml/unseen").wait_for()
+
+
+async def test_the_page_of_a_standby_moves_to_the_leader(page: Page) -> None:
+    database = MemoryDatabase()
+
+    def handle() -> MemoryStore:
+        return MemoryStore(clock=wall_clock, database=database)
+
+    async with serving(handle()) as leader, serving(handle(), leads=False) as standby:
+        await submit(leader, "here")
+        await page.goto(f"{standby.url}/#/jobs?phase=pending")
+        await page.get_by_role("link", name="ml/here").wait_for()
+        assert page.url == f"{leader.url}/#/jobs?phase=pending"
+        await page.goto("about:blank")
+
+
+async def test_a_user_sees_the_names_of_its_own_namespaces_only(locked: Locked) -> None:
+    call = locked.running.call
+    root = {"authorization": f"Bearer {locked.secrets['root']}"}
+    worker = {"id": "w-1", "resources": {"gpu": 2}, "slots": 2}
+    await call("POST", "/workers/register", worker, **root)
+    for namespace in ("ml", "secret"):
+        for name in ("runs", "waits"):
+            role = {"command": "true", "resources": {"gpu": 1 if name == "runs" else 2}}
+            job = {"name": name, "namespace": namespace, "roles": {"worker": role}}
+            assert (await call("POST", "/jobs", job, **root)).status == 201
+    await locked.running.until(
+        lambda seen: sum(gang.job.phase == "starting" for gang in seen.gangs.values()) == 2
+    )
+    cookie = await session_cookie(locked, "ada")
+    for path in ("/map", "/overview", "/shares", "/jobs"):
+        reply = await call("GET", path, cookie=cookie)
+        assert reply.status == 200
+        assert "secret/" not in json.dumps(reply.body), path
+    seen = (await call("GET", "/map", cookie=cookie)).body
+    assert sorted(job.get("name", "hidden") for job in seen["jobs"]) == ["hidden", "ml/runs"]
 
 
 async def test_names_of_jobs_are_text(cluster: Running, page: Page) -> None:

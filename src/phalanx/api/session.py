@@ -1,20 +1,22 @@
-"""The session of a browser: sign in with a token, sign out, and the rights of the caller."""
+"""The session of a browser: sign in with a token, and sign out."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import Request, Response, delete, post
 from litestar.openapi.spec import Schema
 
 from phalanx.api import request_body
 from phalanx.api.audit import record_of
-from phalanx.api.auth import USERS, bearer_of, principal_of
+from phalanx.api.auth import identify
 from phalanx.api.json_body import JsonBody
 from phalanx.api.services import services_of
 from phalanx.api.session_cookie import check_own_page, cookie_of, session_of
+from phalanx.api.whoami import identity_of
 from phalanx.core.time_units import SECOND
-from phalanx.identity.principal import Principal
-from phalanx.wire.tokens import SessionView
+from phalanx.identity.principal import Unauthorised
+from phalanx.wire.identity import Identity
 
 _LIMIT_BYTES = 4096
 
@@ -38,7 +40,7 @@ _BODY = request_body.documented(
     status_code=200,
     summary="Sign a browser in",
 )
-async def sign_in(request: Request[Any, Any, Any]) -> Response[SessionView]:
+async def sign_in(request: Request[Any, Any, Any]) -> Response[Identity]:
     """Exchange a token for a cookie, which pages of this server cannot read and other sites cannot
     use. The session has the rights of the token, and ends with it or after seven days."""
     services, scope = services_of(request), request.scope
@@ -51,29 +53,22 @@ async def sign_in(request: Request[Any, Any, Any]) -> Response[SessionView]:
     session = await services.sessions.begin(token, audit)
     age_s = max(1, (session.expires_at - now) // SECOND)
     return Response(
-        _view(principal, signed_in=True), cookies=[cookie_of(scope, session.secret, age_s)]
+        identity_of(principal, has_session=True), cookies=[cookie_of(scope, session.secret, age_s)]
     )
 
 
-@get("/session", opt={"allowed": USERS}, summary="Show the rights of the caller")
-async def show_session(request: Request[Any, Any, Any]) -> SessionView:
-    has_cookie = bearer_of(request.scope) is None and session_of(request.scope) is not None
-    principal = principal_of(request)
-    return _view(principal, signed_in=has_cookie and bool(principal.token_id))
-
-
-@delete("/session", status_code=200, summary="Sign a browser out")
+@delete("/session", opt={"action": "sign out"}, status_code=200, summary="Sign a browser out")
 async def sign_out(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
     """End the session of the cookie, and remove the cookie."""
-    check_own_page(request.scope)
-    secret = session_of(request.scope)
+    services, scope = services_of(request), request.scope
+    check_own_page(scope)
+    secret = session_of(scope)
     if secret is not None:
-        await services_of(request).sessions.end(secret)
-    return Response({}, cookies=[cookie_of(request.scope, "", 0)])
+        with suppress(Unauthorised):  # it has ended already
+            principal = await identify(services.auth, scope)
+            audit = record_of(request, services.clock(), target=principal.name)
+            await services.sessions.end(secret, audit)
+    return Response({}, cookies=[cookie_of(scope, "", 0)])
 
 
-def _view(principal: Principal, *, signed_in: bool) -> SessionView:
-    return SessionView(principal.name, principal.role, principal.namespaces, signed_in)
-
-
-ROUTES = [sign_in, show_session, sign_out]
+ROUTES = [sign_in, sign_out]

@@ -130,7 +130,6 @@ class Client:
     jobs = streaming(Operations.jobs)
     find = blocking(Operations.find)
     get = blocking(Operations.get)
-    elements = streaming(Operations.elements)
     tasks = blocking(Operations.tasks)
     progress = blocking(Operations.progress)
     why = blocking(Operations.why)

@@ -64,12 +64,12 @@ class Sessions:
         self._registry.put(session, version)
         return NewSession(secret, principal, expires_at)
 
-    async def end(self, secret: str) -> None:
+    async def end(self, secret: str, audit: AuditRecord | None = None) -> None:
         """Refuse the session from now on. A session that has ended already is left alone."""
         session = self._registry.with_digest(digest(secret))
         if session is None or session.role != SESSION:
             return
-        version = await self._store.remove_token(session.name)
+        version = await self._store.remove_token(session.name, audit)
         if version is not None:
             self._registry.drop(session.name, version)
 

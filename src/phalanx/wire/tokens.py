@@ -22,15 +22,6 @@ class CreatedToken(msgspec.Struct, frozen=True):
     token: TokenView
 
 
-class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rights of the caller."""
-
-    principal: str  #: the name of the token; `local` without a token on an open server
-    role: str
-    namespaces: tuple[str, ...] = ()  #: of a user; `*` means all
-    signed_in: bool = False  #: the request has the cookie of a session
-
-
 class JoinReply(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str
     renew_after: float  #: seconds after which the worker should renew its credential

@@ -17,6 +17,7 @@ CRON = {"name": "c", "schedule": {"cron": "0 0 1 1 *"}, "roles": {"a": {"command
 #: Reports and reads of workers, and what stores nothing: changing routes without an action.
 NOT_AUDITED = {
     "/plan",
+    "/queues/{name:str}/plan",
     "/policies/check",
     "/policies/test",
     "/jobs/{task:str}/checkpoint",

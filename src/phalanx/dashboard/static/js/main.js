@@ -85,8 +85,8 @@ function head() {
       "span.right",
       state.session ? connection() : null,
       themeButton(),
-      state.session && state.session.signed_in
-        ? h("button.link", { type: "button", onclick: signOut }, `Sign out ${state.session.principal}`)
+      state.session && state.session.has_session
+        ? h("button.link", { type: "button", onclick: signOut }, `Sign out ${state.session.name}`)
         : null,
     ),
   );
@@ -260,7 +260,8 @@ function refresh() {
   }
   page.timer = setTimeout(() => {
     page.timer = 0;
-    refreshNow();
+    if (document.hidden) page.isStale = true;
+    else refreshNow();
   }, Math.max(SOONEST_MS, SHARE_OF_TIME * page.tookMs));
 }
 
@@ -294,7 +295,7 @@ function onState(connection) {
 async function start() {
   if (state.session === undefined) show(); // its data are loaded at the same time as the session
   try {
-    state.session = await get("/session");
+    state.session = await get("/whoami");
     state.error = null;
   } catch (error) {
     if (error.status === 401) state.session = null;
@@ -312,5 +313,8 @@ async function start() {
 }
 
 addEventListener("hashchange", show);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && state.page && state.page.isStale) refreshNow();
+});
 setInterval(() => document.hidden || !state.page || draw(), TICK_MS);
 start();
