@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.driver import Driver
 
 from phalanx.core import events
+from phalanx.core.array import Array
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.model import ENDED, Assignment, Blob, GangMembers, Protocol, Queue, Task
@@ -53,6 +54,7 @@ SPECS = st.fixed_dictionaries(
         "complete_when": st.sampled_from(["all", "ps", "worker"]),
         "name": st.sampled_from(["one", "two"]),
         "min_available": st.integers(1, 6),
+        "array": st.sampled_from(["0-2", "0-4%1", "1,3%2"]),
     },
 )
 
@@ -100,6 +102,7 @@ def durable(cluster: Cluster) -> Any:
     """Everything that must survive a restart."""
     return (
         {job: (gang.job, gang.tasks, gang.counts) for job, gang in cluster.gangs.items()},
+        {job: gang.blocks for job, gang in cluster.gangs.items() if isinstance(gang, Array)},
         {
             name: (
                 node.worker,
@@ -185,7 +188,7 @@ class AnyHistory(RuleBasedStateMachine):
     def submit_a_part(self, document: dict[str, Any], of: int | None, pick: int) -> None:
         """Members of a gang that is known, or of a new one."""
         try:
-            spec = job_spec(document)
+            spec = job_spec(document | {"array": None})
         except CoreError:
             return
         said = {} if of is None else {"min_available": pick % 2}
@@ -290,6 +293,8 @@ class AnyHistory(RuleBasedStateMachine):
                 lambda job: events.HoldChanged(job, on_hold=True),
                 lambda job: events.HoldChanged(job, on_hold=False),
                 lambda job: events.PriorityChanged(job, 5),
+                lambda job: events.ElementsCancelled(job, (1, 3)),
+                lambda job: events.ElementsRetried(job, (1,)),
             ]
         ),
     )
@@ -297,6 +302,18 @@ class AnyHistory(RuleBasedStateMachine):
         job = self.some_job(pick)
         if job is not None:
             self.attempt(event(job))
+
+    @rule(pick=PICK)
+    def retry_elements(self, pick: int) -> None:
+        """Of an array that has ended, or that has not."""
+        arrays = [job for job in self.driver.jobs.values() if job.is_array]
+        if arrays:
+            row = arrays[pick % len(arrays)]
+            blocks = tuple(
+                block for key, block in sorted(self.driver.elements.items()) if key[0] == row.id
+            )
+            stored = None if row.is_live else row
+            self.attempt(events.ElementsRetried(row.id, row=stored, blocks=blocks))
 
     @rule(
         worker=WORKERS,
@@ -385,7 +402,7 @@ class AnyHistory(RuleBasedStateMachine):
                 driver.apply(events.HoldChanged(job, on_hold=False))
             if driver.job(job).awaits_members:
                 driver.apply(events.CancelRequested(job))
-        for _ in range(2 * len(driver.jobs) + 4):
+        for _ in range(2 * len(driver.jobs) + 10):
             driver.advance(601)
             for job in list(driver.cluster.gangs):
                 if job in driver.cluster.gangs:  # it may have ended with the job before it

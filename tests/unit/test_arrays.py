@@ -12,6 +12,8 @@ from phalanx.core.array import WINDOW
 from phalanx.core.errors import Conflict, Invalid, LimitReached, Unknown
 from phalanx.core.events import (
     CancelRequested,
+    CronRequested,
+    CronSet,
     ElementsCancelled,
     ElementsRetried,
     Evicted,
@@ -279,6 +281,24 @@ def test_an_array_counts_as_many_jobs_as_it_has_unfinished_elements() -> None:
         driver.submit(spec())
     finish(driver, f"{job}[4]")
     driver.submit(spec())
+
+
+def test_a_run_of_a_cron_can_be_an_array(driver: Driver) -> None:
+    schedule = {"cron": "0 * * * *", "concurrency": "replace", "keep": {"done": 0}}
+    driver.apply(CronSet(an_array("0-1", name="nightly", schedule=schedule)))
+    driver.apply(CronRequested("default/nightly"))
+    [first] = [run.job for run in driver.crons["default/nightly"].runs]
+    assert driver.array(first).job.cron == "default/nightly"
+    driver.run(f"{first}[0]", "w0")
+    driver.apply(CronRequested("default/nightly"))
+    assert driver.phase(first) is Phase.STOPPING
+    driver.stop(f"{first}[0]")
+    assert driver.phase(first) is Phase.CANCELLED
+    driver.advance(1)
+    [second] = [run.job for run in driver.crons["default/nightly"].unfinished]
+    finish(driver, f"{second}[0]")
+    finish(driver, f"{second}[1]")
+    assert driver.phase(second) is Phase.DONE
 
 
 def test_an_array_is_not_requeued_as_a_whole(driver: Driver) -> None:

@@ -278,3 +278,9 @@ async def test_each_run_of_a_cron_is_judged_by_the_policies_of_that_day() -> Non
     runs = len(cluster.jobs)
     cluster.advance(24 * 3600)
     assert len(cluster.jobs) == runs + 1
+
+
+def test_an_array_is_judged_once_with_the_gpus_and_tasks_of_all_elements() -> None:
+    [submit, *_] = requests_of_job(ADA, job(array="0-9%1"), QUEUES)
+    attributes = dict(submit.resource.attributes)
+    assert (submit.action, attributes["gpus"], attributes["tasks"]) == ("SubmitJob", 40, 40)

@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from phalanx.api.elements import live_array
+from phalanx.core import invariants
+from phalanx.core.cluster import Cluster
+from phalanx.core.model import ElementCounts
+from phalanx.host.clock import wall_clock
 from tests.integration.api.serving import Running
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_plain import claim
@@ -88,6 +93,24 @@ async def test_failed_elements_of_an_ended_array_are_retried_in_place(
     task = await run_next(server)  # older than the job after the array
     assert task["id"] == f"{job}[1].0@2"
     assert (await get(server, f"/jobs/{job}"))["phase"] == "done"
+
+
+async def test_a_new_leader_loads_the_elements(on_each_store: Running) -> None:
+    server = on_each_store
+    body = SWEEP | {"array": "0-299%280"}
+    job = (await submit(server, body, Idempotency_Key="once"))["id"]
+    assert (await submit(server, body, Idempotency_Key="once"))["id"] == job
+    for verb in ("done", "fail"):
+        await run_next(server, verb)
+    await server.call("DELETE", f"/jobs/{job}?elements=290-299")
+    rows = await server.services.store.load(server.engine.term or 0)
+    loaded = Cluster.load(rows, wall_clock())
+    invariants.check(loaded)
+    array = live_array(loaded, job)
+    assert array is not None
+    assert array.element_counts == ElementCounts(pending=288, done=1, failed=1, never_ran=10)
+    before = await server.engine.do(lambda turn: turn.cluster.gangs[job])
+    assert (array.job, array.blocks) == (before.job, getattr(before, "blocks", None))
 
 
 async def test_elements_are_cancelled_by_their_index(on_each_store: Running) -> None:

@@ -13,6 +13,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.model import ENDED, Phase
 from phalanx.core.records import (
+    ArraySubmitted,
     GangStarting,
     GangStopped,
     GangStopping,
@@ -112,7 +113,7 @@ class JobMetrics:
 
     def _count(self, changes: Changes, record: Record) -> None:
         match record:
-            case JobSubmitted():
+            case JobSubmitted() | ArraySubmitted():
                 self._submitted.inc()
             case TaskStarted() | TaskClaimed():
                 self._count_start(record)
