@@ -60,8 +60,7 @@ class DirectTransport:
     async def stream(
         self, request: WireRequest, credential: Credential, on_data: OnData, silence_s: float
     ) -> WireAnswer:
-        async with asyncio.timeout(_CONNECT_S):
-            connection = await self._connect(credential)
+        connection = await self._connect(credential)
         try:
             return await connection.stream(self._message(request, credential), on_data, silence_s)
         finally:
@@ -117,7 +116,7 @@ class DirectTransport:
                     ssl=context,
                     server_hostname=name,
                 )
-        except ssl.SSLError:
+        except (ssl.SSLError, TimeoutError):
             raise
         except OSError as error:
             code = error.errno or 0
