@@ -12,6 +12,7 @@ from phalanx.api.elements import element_without_job, live_array, stored_array
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import reason_of
 from phalanx.api.visibility import visible_reason
+from phalanx.core.array import name_an_element
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_claim, split_element, split_task
@@ -107,7 +108,7 @@ def named_task(target: JobWithTasks, name: str) -> Task:
     if name != target.job.id:
         return target.tasks[split_task(name)[1]]
     if target.job.is_array:
-        raise Unknown(f"job {name} is an array; name an element, like {name}[0]")
+        raise Unknown(name_an_element(target.job))
     if not target.tasks:
         raise Unknown(f"job {name} has no tasks yet; submit the members of its gang")
     if len(target.tasks) > 1:

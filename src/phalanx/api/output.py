@@ -13,6 +13,7 @@ from phalanx.api.errors import wrong
 from phalanx.api.log_reader import LogReader
 from phalanx.api.lookup import JobWithTasks, find
 from phalanx.api.services import services_of
+from phalanx.core.array import name_an_element
 from phalanx.core.errors import Unknown
 from phalanx.core.ids import split_claim, split_task
 from phalanx.core.model import Job, Task, index_in_role
@@ -107,7 +108,7 @@ async def read(  # noqa: PLR0913, PLR0917
     services = services_of(request)
     target = await find(request, job_id)
     if target.job.is_array:
-        raise Unknown(f"job {job_id} is an array; name an element, like {job_id}[0]")
+        raise Unknown(name_an_element(target.job))
     tasks = _selected(target, job_id, task)
     if attempt is not None and not 1 <= attempt <= target.job.epoch:
         raise Unknown(f"job {target.job.id} has no attempt {attempt}; {_attempts(target.job)}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from phalanx.wire.jobs import JobDetail
 
 
+#: The phases of elements that failed by themselves.
+_UNSUCCESSFUL = (Phase.FAILED, Phase.TIMED_OUT)
 #: How long to wait for the last events of a job that has ended.
 _LAST_EVENTS_S = 5.0
 #: Columns before the detail of a running job: a spinner, the phase and a colon.
@@ -55,6 +57,25 @@ def follow_output(client: "Client", job: str, *, on_stderr: bool = False) -> Non
         _stops_printed(client, job, display.errors),
     ):
         print_task_output(client.logs(job, follow=True), display.output)
+
+
+def follow_array(client: "Client", array: str) -> None:
+    """Print which elements fail until the array ends, and on a terminal how many are in which
+    phase. The output of elements is not mixed: read it with `phalanx logs ARRAY[INDEX]`."""
+    client.patience_s = TAKEOVER_S
+    screen = console(on_stderr=True)
+    printed: set[int] = set()
+    with screen.status("") as status:
+        for seen in client.watch(array):
+            status.update(_phase_line(seen, screen.width))
+            failed = 0 if seen.elements is None else seen.elements.failed + seen.elements.timed_out
+            if failed <= len(printed):
+                continue
+            for element in client.elements(array, never_ran=False):
+                if element.phase in _UNSUCCESSFUL and element.index not in printed:
+                    printed.add(element.index)
+                    line = f"element {element.index} {element.phase}: {element.cause}"
+                    screen.print(Text.assemble((visible(line), "red")), soft_wrap=True)
 
 
 @contextmanager
@@ -106,7 +127,9 @@ def _watch(
 
 
 def _phase_line(job: "JobDetail", width: int) -> Text:
-    if job.phase is Phase.RUNNING and job.progress is not None:
+    if job.elements is not None:
+        detail = formatting.element_counts(job.elements)
+    elif job.phase is Phase.RUNNING and job.progress is not None:
         detail = progress_line(job.progress, width - _BEFORE_DETAIL)
     elif job.phase is Phase.RUNNING:
         detail = formatting.task_counts(job.counts)
@@ -130,4 +153,15 @@ def print_end(job: "JobDetail", name: str = "job") -> None:
         took = f" after {short_duration(duration.total_seconds())}"
     reason = formatting.reason_text(job)
     end = Text.assemble(f"{name} ", formatting.styled(job.phase), took)
-    console(on_stderr=True).print(end.append(f": {reason}" if reason else ""))
+    screen = console(on_stderr=True)
+    screen.print(end.append(f": {reason}" if reason else ""))
+    if job.elements is not None and job.phase is not Phase.DONE:
+        screen.print(retry_hint(job), soft_wrap=True)
+
+
+def retry_hint(job: "JobDetail") -> str:
+    """How to see and retry the elements of an array that did not succeed."""
+    return (
+        f"list its elements with `phalanx jobs {job.name}`, run those that failed again with"
+        f" `phalanx retry {job.name} --failed`"
+    )

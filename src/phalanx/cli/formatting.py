@@ -11,7 +11,7 @@ from phalanx.core import text
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.quantities import quantity
-from phalanx.wire.jobs import Counts, JobView, TaskView
+from phalanx.wire.jobs import Counts, ElementsView, JobView, TaskView
 
 _STYLES = {
     "blocked": "yellow",
@@ -129,6 +129,27 @@ def task_counts(counts: Counts) -> str:
     }
     states = ", ".join(f"{count} {state}" for state, count in by_state.items() if count)
     return f"{plural(counts.total, 'task')}: {states}" if states else "none yet"
+
+
+def element_counts(elements: ElementsView) -> str:
+    """`12 of 20 done, 1 failed, 4 running, 3 pending`."""
+    by_state = {
+        "failed": elements.failed,
+        "timed out": elements.timed_out,
+        "cancelled": elements.cancelled,
+        "never ran": elements.never_ran,
+        "running": elements.running,
+        "starting": elements.starting,
+        "stopping": elements.stopping,
+        "pending": elements.pending,
+    }
+    others = [f"{count} {state}" for state, count in by_state.items() if count]
+    return ", ".join([f"{elements.done} of {elements.total} done", *others])
+
+
+def params_text(params: Mapping[str, str] | None) -> str:
+    """`lr=1e-3, seed=0`."""
+    return ", ".join(f"{name}={value}" for name, value in (params or {}).items())
 
 
 def exit_text(task: TaskView) -> str:

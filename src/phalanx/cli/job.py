@@ -9,6 +9,7 @@ from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.dependency_tree import dependency_trees
+from phalanx.cli.elements import print_first_failed
 from phalanx.cli.output import Json, console, print_fields, print_json, print_trimmed
 from phalanx.cli.progress_text import ended_line, progress_line, values_text
 from phalanx.cli.tasks import print_tasks
@@ -16,7 +17,7 @@ from phalanx.core.model import Phase
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.jobs import JobDetail
+    from phalanx.wire.jobs import ElementsView, JobDetail
 
 _MOST_PROBLEMS = 3
 #: Columns before the values of fields: the longest usual name, and a gap.
@@ -39,7 +40,10 @@ def job(client: "Client", *, reference: Job, as_json: Json = False) -> None:
 def print_job(job: "JobDetail") -> None:
     print_fields(_fields(job))
     typer.echo()
-    print_tasks(job.tasks)
+    if job.elements is None:
+        print_tasks(job.tasks)
+    else:
+        print_first_failed(job)
 
 
 def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
@@ -55,6 +59,9 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("job", job.id),
         ("name", "" if name == "-" else name),
         ("phase", Text.assemble(phase, f": {reason}") if reason else phase),
+        ("elements", "" if job.elements is None else _elements(job.elements)),
+        ("array", job.array or ""),
+        ("parameters", formatting.params_text(job.params)),
         ("hold", hold),
         ("cron", job.cron or ""),
         ("queue", job.queue),
@@ -67,9 +74,15 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("lost work", _lost_work(job)),
         ("progress", _progress(job)),
         ("values", _values(job)),
-        ("tasks", formatting.task_counts(job.counts)),
+        ("tasks", formatting.task_counts(job.counts) if job.elements is None else ""),
         *((f"role {role}", _role(fields)) for role, fields in roles.items()),
     ]
+
+
+def _elements(elements: "ElementsView") -> str:
+    """`12 of 20 done, 1 failed, 4 running, 3 pending (4 at a time)`."""
+    counts = formatting.element_counts(elements)
+    return counts if elements.parallel is None else f"{counts} ({elements.parallel} at a time)"
 
 
 def _progress(job: "JobDetail") -> str:

@@ -4,6 +4,7 @@ All names are looked up before the first job is changed, so a misspelt name chan
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -18,7 +19,7 @@ from phalanx.cli.completion import (
 )
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
-from phalanx.cli.formatting import display_name, plural
+from phalanx.cli.formatting import display_name, element_counts, plural
 from phalanx.cli.options import Yes, confirm, whole_number
 from phalanx.cli.output import Json, note, print_json
 from phalanx.cli.visible_text import say
@@ -60,6 +61,10 @@ OfNamespace = Annotated[
     str | None,
     typer.Option("--namespace", metavar="NAME", help="Cancel the jobs of this namespace."),
 ]
+Failed = Annotated[
+    bool,
+    typer.Option("--failed", help="Run the elements of an array again that did not succeed."),
+]
 Priority = Annotated[
     int,
     typer.Argument(
@@ -82,9 +87,10 @@ def cancel(  # noqa: PLR0913
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Cancel jobs. Running tasks have their grace period to save and exit.
+    """Cancel jobs, or elements of an array. Running tasks have their grace period to save and exit.
 
     phalanx cancel train
+    phalanx cancel 'sweep[3-5]'
     phalanx cancel --queue lab --yes
     """
     is_filtered = every or any((queue, name, namespace))
@@ -109,13 +115,31 @@ def _confirmed(jobs: "list[JobView]", *, yes: bool) -> list[str]:
 
 
 def _cancelled(job: "JobView") -> str:
+    if job.elements is not None and job.phase not in ENDED:
+        return f"{job.id}: {element_counts(job.elements)}"
     return f"{job.id} cancelled" if job.phase in ENDED else f"{job.id} stopping"
 
 
 @with_client
-def retry(client: "Client", *, references: FinishedJobs, as_json: Json = False) -> None:
-    """Submit ended jobs again, and print the new ids."""
-    _change(client, references, client.retry, lambda job: job.id, as_json=as_json)
+def retry(
+    client: "Client", *, references: FinishedJobs, failed: Failed = False, as_json: Json = False
+) -> None:
+    """Submit ended jobs again, and print the new ids.
+
+    Elements of an array run again in the array, which keeps its id.
+
+    phalanx retry j-7kq2m4xd
+    phalanx retry sweep --failed
+    phalanx retry 'sweep[3-5]'
+    """
+    retried = partial(client.retry, failed=failed)
+    _change(client, references, retried, _retried, as_json=as_json)
+
+
+def _retried(job: "JobView") -> str:
+    if job.elements is not None and job.elements.pending < job.elements.total:
+        note(element_counts(job.elements))
+    return job.id
 
 
 @with_client

@@ -13,7 +13,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.options import one_of, whole_number
 from phalanx.core.spec.job import CheckpointPolicy, PartialCompletion
 
-_GANG, _JOB = "Gang", "Job"
+_GANG, _JOB, _ARRAY = "Gang", "Job", "Array"
 _RESOURCES = ("gpu", "cpu", "memory")
 Gang = Annotated[
     int | None,
@@ -134,6 +134,38 @@ Retries = Annotated[
 ]
 
 
+Array = Annotated[
+    str | None,
+    typer.Option(
+        "--array",
+        metavar="INDICES",
+        help="Run the command once for each index, like 0-19, 1,3,7-9:2 or 0-19%4 (4 at a time);"
+        " {index} stands for it.",
+        rich_help_panel=_ARRAY,
+    ),
+]
+Params = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUES",
+        help="Run the command once for each value, like lr=1e-3,1e-4; {lr} stands for it. Repeat"
+        " for a grid.",
+        rich_help_panel=_ARRAY,
+    ),
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="How many elements of the array run at the same time.",
+        rich_help_panel=_ARRAY,
+    ),
+]
+
+
 def _after(flag: str, help_text: str) -> Any:
     return Annotated[
         list[str] | None,
@@ -172,6 +204,9 @@ JOB_OPTIONS: dict[str, Any] = {
     "after": After,
     "afterany": AfterAny,
     "afternotok": AfterNotOk,
+    "array": Array,
+    "param": Params,
+    "parallel": Parallel,
 }
 
 
@@ -200,12 +235,31 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 def given_fields(values: dict[str, Any]) -> dict[str, Any]:
     """The fields of the options that were given."""
     fields = values | {"env": _variables(values.get("env"))}
+    fields["array"] = _array(
+        fields.get("array"), fields.pop("param", None), fields.pop("parallel", None)
+    )
     return {field: value for field, value in fields.items() if value is not None and value != []}
 
 
 def refuse_file_options(*, ignore_image: bool, ignore_unsupported: bool) -> None:
     if ignore_image or ignore_unsupported:
         end(Status.USAGE, "--ignore-image and --ignore-unsupported need a file; pass it with -f")
+
+
+def _array(indices: str | None, params: list[str] | None, parallel: int | None) -> Any:
+    """The array of a job, in the form of a file."""
+    if params is None or not params:
+        if parallel is not None and indices is None:
+            end(Status.USAGE, "--parallel is for an array; add --array or --param")
+        return indices if parallel is None else {"indices": indices, "parallel": parallel}
+    values: dict[str, list[str]] = {}
+    for each in params:
+        name, equals, listed = each.partition("=")
+        if not equals or not listed:
+            end(Status.USAGE, f"--param {name} has no values; write NAME=VALUE,VALUE")
+        values.setdefault(name, []).extend(listed.split(","))
+    array = {"indices": indices, "params": values, "parallel": parallel}
+    return {name: value for name, value in array.items() if value is not None}
 
 
 def _variables(given: list[str] | None) -> dict[str, str] | None:
@@ -236,6 +290,8 @@ def _with_option(problem: str) -> str:
     name = path.removeprefix("roles.worker.").removeprefix("resources.")
     name = re.split(r"[.\[]", name, maxsplit=1)[0]
     name = {"replicas": "gang"}.get(name, name)
+    if path.startswith("array.params"):
+        name = "param"
     return f"--{name.replace('_', '-')} {message}" if name in JOB_OPTIONS else problem
 
 

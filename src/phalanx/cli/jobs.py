@@ -10,6 +10,7 @@ from rich.table import Table
 
 from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
+from phalanx.cli.elements import list_elements, refuse_filters
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.output import Json, Narrow, console, note, print_json, print_trimmed, table_of
 from phalanx.cli.progress_text import progress_cell
@@ -53,10 +54,22 @@ Limit = Annotated[
 All = Annotated[bool, typer.Option("--all", "-a", help="List all of them.")]
 
 
+ArrayJob = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ARRAY",
+        help="List the elements of this array.",
+        autocompletion=completion.jobs,
+        show_default=False,
+    ),
+]
+
+
 @with_client
 def jobs(  # noqa: PLR0913
     client: "Client",
     *,
+    array: ArrayJob = None,
     namespace: Namespace = None,
     queue: Queue = None,
     phase: InPhase = None,
@@ -65,8 +78,16 @@ def jobs(  # noqa: PLR0913
     show_all: All = False,
     as_json: Json = False,
 ) -> None:
-    """List jobs: unfinished before finished, newest first."""
+    """List jobs: unfinished before finished, newest first. An array is one line.
+
+    phalanx jobs
+    phalanx jobs sweep --phase failed
+    """
     most = None if show_all else limit
+    if array is not None:
+        refuse_filters(namespace=namespace, queue=queue, name=name)
+        list_elements(client, array, phase, most, as_json=as_json)
+        return
     page = _MAX_PAGE if most is None else min(_MAX_PAGE, most + 1)
     fetch = partial(
         client.jobs, namespace=namespace, queue=queue, phase=phase, name=name, page=page
@@ -88,6 +109,22 @@ def jobs(  # noqa: PLR0913
         note(f"more jobs exist; list them with -n {2 * limit} or --all")
 
 
+def _tasks(job: "JobView") -> str:
+    return str(job.size if job.elements is None else job.size * job.elements.total)
+
+
+def _reason(job: "JobView") -> str:
+    """The reason, unless the counts of an array say the same."""
+    is_counted = job.elements is not None and job.phase in (Phase.FAILED, Phase.TIMED_OUT)
+    return "" if is_counted else formatting.reason_text(job)
+
+
+def _progress(job: "JobView", *, with_bar: bool) -> str:
+    if job.elements is not None:
+        return formatting.element_counts(job.elements)
+    return progress_cell(job.progress if job.finished_at is None else None, with_bar=with_bar)
+
+
 def jobs_table(listed: "Sequence[JobView]") -> Table:
     now = formatting.now()
     with_bar = console().width >= _WIDE
@@ -96,12 +133,12 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
             job.id,
             formatting.display_name(job),
             formatting.styled(job.phase),
-            str(job.size),
+            _tasks(job),
             job.queue,
             str(job.priority),
             formatting.age(job.created_at, now),
-            progress_cell(job.progress if job.finished_at is None else None, with_bar=with_bar),
-            formatting.reason_text(job),
+            _progress(job, with_bar=with_bar),
+            _reason(job),
         )
         for job in listed
     ]

@@ -9,7 +9,14 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
-from phalanx.cli.follow import follow_output, print_end, status_of, wait_for, wait_for_start
+from phalanx.cli.follow import (
+    follow_array,
+    follow_output,
+    print_end,
+    status_of,
+    wait_for,
+    wait_for_start,
+)
 from phalanx.cli.help_pages import words_after_dashes
 from phalanx.cli.job_options import (
     overrides,
@@ -221,6 +228,9 @@ def _note_next_step(submitted: "SubmitReply | CronView") -> None:
     if isinstance(submitted, CronView):
         at = formatting.utc_minute(submitted.next_at) if submitted.next_at else "no set time"
         note(f"next run at {at}; list its runs with `phalanx cron show {name}`")
+    elif submitted.elements is not None:
+        elements = formatting.plural(submitted.elements.total, "element")
+        note(f"submitted {elements}; list them with `phalanx jobs {name}`")
     elif submitted.reason is not None:
         note(f"pending: {submitted.reason['message']}; see `phalanx why {name}`")
     else:
@@ -235,7 +245,9 @@ def _wait_for_all(
     ended = []
     for job in jobs:
         try:
-            if follow:
+            if follow and job.elements is not None:
+                follow_array(client, job.id)
+            elif follow:
                 wait_for_start(client, job.id)
                 follow_output(client, job.id, on_stderr=not is_stdout_free)
             ended.append(wait_for(client, job.id))

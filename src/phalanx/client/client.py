@@ -130,6 +130,7 @@ class Client:
     jobs = streaming(Operations.jobs)
     find = blocking(Operations.find)
     get = blocking(Operations.get)
+    elements = streaming(Operations.elements)
     tasks = blocking(Operations.tasks)
     progress = blocking(Operations.progress)
     why = blocking(Operations.why)

@@ -1,16 +1,18 @@
-"""Finding a job by its id, the beginning of its id, or its name."""
+"""Finding a job by its id, the beginning of its id, or its name; and elements of arrays."""
 
 import re
 from collections.abc import AsyncIterator, Callable
 
 from phalanx.client.errors import InvalidError, NotFoundError
+from phalanx.core.ids import split_element
 from phalanx.core.model import ENDED
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import JobView
 
 #: `AsyncClient.jobs`: the jobs that match, newest first.
 ListJobs = Callable[..., AsyncIterator[JobView]]
-#: A job: its id, the beginning of its id, its name, namespace/name, or what `submit` returned.
+#: A job: its id, the beginning of its id, its name, namespace/name, or what `submit` returned. An
+#: element of an array has its index in brackets behind that.
 JobReference = str | JobView
 
 _ID = re.compile(r"j-[0-9a-z]{8}")
@@ -27,6 +29,10 @@ async def find(reference: JobReference, list_jobs: ListJobs) -> str:
         return reference.id
     if _ID.fullmatch(reference):
         return reference
+    element = split_element(reference)
+    if element is not None:
+        array, indices = element
+        return f"{await find(array, list_jobs)}[{indices}]"
     namespace, slash, name = reference.rpartition("/")
     matches: list[JobView] = []
     if not slash and reference.startswith("j-"):

@@ -27,7 +27,8 @@ from phalanx.client.submission import (
     one_role,
 )
 from phalanx.client.transport import KEY_HEADER, ApiRequest, Http, Transport
-from phalanx.core.model import Phase
+from phalanx.core.ids import split_element
+from phalanx.core.model import ENDED, Phase
 from phalanx.tls.pinning import Pin
 from phalanx.wire.audit import AuditList, AuditView
 from phalanx.wire.cost import CostView
@@ -37,6 +38,8 @@ from phalanx.wire.identity import Identity
 from phalanx.wire.jobs import (
     BatchItem,
     BatchReply,
+    ElementList,
+    ElementView,
     JobDetail,
     JobList,
     JobView,
@@ -230,6 +233,30 @@ class Operations:
     async def get(self, job: JobReference) -> JobDetail:
         return await self._call(JobDetail, ApiRequest("GET", await self._job_path(job)))
 
+    async def elements(
+        self,
+        array: JobReference,
+        *,
+        phase: Phase | str | None = None,
+        never_ran: bool | None = None,
+        page: int = 1000,
+    ) -> AsyncGenerator[ElementView, None]:
+        """The elements of an array in its order, or those in one phase. `never_ran` selects those
+        that ended without an attempt, or the others. Pages are fetched when they are needed."""
+        path = await self._job_path(array, "elements")
+        cursor: str | None = ""
+        while cursor is not None:
+            params = {
+                "phase": phase,
+                "never_ran": never_ran,
+                "limit": page,
+                "cursor": cursor or None,
+            }
+            listed = await self._call(ElementList, ApiRequest("GET", path, params))
+            for element in listed.elements:
+                yield element
+            cursor = listed.cursor
+
     async def tasks(self, job: JobReference) -> list[TaskView]:
         return await self._call(
             list[TaskView], ApiRequest("GET", await self._job_path(job, "tasks"))
@@ -261,7 +288,7 @@ class Operations:
                 yield current
             if last is None or replace(current, progress=None) != replace(last, progress=None):
                 pause = _POLL_S
-            if current.finished_at is not None:
+            if _is_over(current):
                 return
             left = _MAX_POLL_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
@@ -273,7 +300,7 @@ class Operations:
         """Wait until the job has ended, in whatever phase, and return it. Raises TimeoutError."""
         async with aclosing(self.watch(job, timeout_s=timeout_s)) as changes:
             async for seen in changes:
-                if seen.finished_at is not None:
+                if _is_over(seen):
                     return seen
         raise AssertionError("bug: a watch ended before its job")
 
@@ -327,9 +354,15 @@ class Operations:
                 yield line
 
     async def cancel(self, job: JobReference) -> JobView:
-        """Cancel the job. Cancelling a cancelled job is not an error."""
+        """Cancel the job, or elements of an array: `sweep[3-5]`. Cancelling a cancelled job is not
+        an error."""
+        job = await self.find(job)
+        element = split_element(job)
+        if element is not None:
+            path, params = _path("jobs", element[0]), {"elements": element[1]}
+            return await self._call(JobView, ApiRequest("DELETE", path, params))
         try:
-            return await self._call(JobView, ApiRequest("DELETE", await self._job_path(job)))
+            return await self._call(JobView, ApiRequest("DELETE", _path("jobs", job)))
         except ConflictError:
             current = await self.get(job)
             if current.phase is not Phase.CANCELLED:
@@ -348,9 +381,16 @@ class Operations:
         """Stop the job and put it back in its queue."""
         return await self._post(JobView, await self._job_path(job, "requeue"))
 
-    async def retry(self, job: JobReference) -> SubmitReply:
-        """Submit an ended job again, under a new id."""
-        return await self._post(SubmitReply, await self._job_path(job, "retry"))
+    async def retry(self, job: JobReference, *, failed: bool = False) -> JobView:
+        """Submit an ended job again, under a new id.
+
+        With `failed`, the elements of an array that ended without success run again, and elements
+        that are named do: `sweep[3-5]`. The array keeps its id, and continues if it has ended.
+        """
+        job = await self.find(job)
+        array, elements = split_element(job) or (job, None)
+        params = {"failed": "true" if failed else None, "elements": elements}
+        return await self._post(JobView, _path("jobs", array, "retry"), **params)
 
     async def set_priority(self, job: JobReference, priority: int) -> JobView:
         return await self._send_json(
@@ -598,6 +638,11 @@ class Operations:
 
 def _path(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _is_over(job: JobDetail) -> bool:
+    """Whether a job has ended with all its tasks. An element that never ran has no tasks."""
+    return job.finished_at is not None or (job.phase in ENDED and not job.attempt)
 
 
 def _flags(**flags: bool) -> dict[str, str]:

@@ -15,6 +15,7 @@ from phalanx.wire.jobs import JobView
 #: file.
 Submittable = Mapping[str, Any] | JobSpec | str | bytes
 
+_ARRAY_FIELDS = {"indices", "params", "parallel"}
 #: Fields that only the short form has.
 _ONLY_SHORT = SHORT_FIELDS.keys() - {"command", "resources", "priority", "namespace"}
 
@@ -62,12 +63,25 @@ def is_of_fields(job: Mapping[str, Any]) -> bool:
     return "command" in job and "roles" not in job and _ONLY_SHORT.isdisjoint(job)
 
 
-def one_role(
+def _array(array: Any, parallel: int | None) -> Any:
+    """The array of a job: indices as text, numbers or a range, or values of parameters by name."""
+    if isinstance(array, str) and parallel is None:
+        return array
+    if isinstance(array, Mapping) and not array.keys() <= _ARRAY_FIELDS:
+        array = {"params": {name: list(values) for name, values in array.items()}}
+    elif not isinstance(array, Mapping):
+        array = {"indices": array if isinstance(array, str) else list(array)}
+    return dict(array) if parallel is None else {**array, "parallel": parallel}
+
+
+def one_role(  # noqa: PLR0913
     command: str | Sequence[str],
     *,
     gang: int = 1,
     resources: Mapping[str, object] | None = None,
     is_local: bool = False,
+    array: object = None,
+    parallel: int | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """A job with one role, `worker`, in the native form. `fields` may belong to the job or to the
@@ -75,6 +89,10 @@ def one_role(
     no image, is the current directory.
     """
     given = {name: value for name, value in fields.items() if value is not None}
+    if array is not None:
+        given["array"] = _array(array, parallel)
+    elif parallel is not None:
+        raise TypeError("parallel= is for an array; pass array= too")
     if is_local and "image" not in given:
         given.setdefault("workdir", str(Path.cwd()))
     role: dict[str, Any] = {

@@ -211,6 +211,12 @@ def elements_of(job: Job) -> Indices:
     return job.spec.array.elements
 
 
+def name_an_element(job: Job) -> str:
+    """The error of what can only be done to one element."""
+    first = element_id(job.id, elements_of(job)[0])
+    return f"job {job.id} is an array; name an element, like {first}"
+
+
 def tally_of(blocks: Iterable[ElementBlock]) -> dict[str, int]:
     """How many elements are in each state."""
     tally: dict[str, int] = {}

@@ -8,6 +8,7 @@ to stop settles at once.
 from msgspec.structs import replace
 
 from phalanx.core import causes
+from phalanx.core.array import name_an_element
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
@@ -291,7 +292,7 @@ def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
 def evicted(tx: Changes, event: Evicted) -> None:
     gang = tx.gang(event.job)
     if gang.job.is_array:
-        raise Conflict(f"job {event.job} is an array; name an element, like {event.job}[0]")
+        raise Conflict(name_an_element(gang.job))
     evict(tx, gang, causes.evicted(event.why, event.by))
 
 
