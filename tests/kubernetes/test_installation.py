@@ -289,12 +289,14 @@ async def test_every_field_of_a_queue_has_a_description_and_is_read(admin: ApiCl
         "reclaimFromSiblings": "LowerPriority",
         "reclaimable": False,
         "nonPreemptibleWithinQuota": True,
+        "consolidation": True,
         "namespaces": ["team-*"],
     }
     assert spec.keys() == fields.keys()
     stored = await stored_queue(admin, "ml", spec)
     read = cluster_queue(stored, is_volcano=False)
     assert read.problem is None
+    assert read.notes == ("spec.consolidation has no effect on Kubernetes: pods are never moved",)
     assert msgspec.structs.asdict(read.queue) == {
         "name": "ml",
         "parent": "all",

@@ -55,6 +55,9 @@ def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
         fields = StrictMapping({"name": name, **spec}, source, problems)
         read = native_queue(fields)
     fields.report_unread()
+    if read.queue.consolidation:
+        note = "has no effect on Kubernetes: pods are never moved"
+        problems.add_note(source.at("spec", "consolidation"), note)
     try:
         problems.raise_problems()
     except Invalid as invalid:
