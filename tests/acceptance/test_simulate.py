@@ -143,6 +143,7 @@ def test_every_command_of_the_page_works(
     # The page uses the Philly trace; here a small trace takes its place.
     for name in ("jobs", "nodes", "queues"):
         (folder / f"philly_{name}.csv").write_text((folder / f"{name}.csv").read_text())
+    (folder / "philly_half.csv").write_text(JOBS)
     program, *words = shlex.split(command)
     assert program == "phalanx"
     said = Terminal("http://127.0.0.1:1").type(*words)
