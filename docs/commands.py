@@ -13,6 +13,7 @@ from phalanx.cli import help_pages
 from phalanx.cli.app import app
 from phalanx.cli.completion import JOB_HELP
 from phalanx.cli.connection import SERVER_PANEL
+from phalanx.cli.help_examples import with_example
 from phalanx.server.options import OPTIONS
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
@@ -57,7 +58,7 @@ def section(name: str, command: Any) -> str:
         if each.param_type_name == "argument" and each.help not in PLAIN_ARGUMENTS
     ]
     usage = help_pages.usage(f"phalanx {name}", command).replace(" [OPTIONS]", "")
-    lines = [f"### `{usage}`", "", *description(command.help)]
+    lines = [f"### `{usage}`", "", *description(with_example(name, command.help))]
     if arguments:
         lines += ["", "| argument | meaning |", "| --- | --- |"]
         lines += [f"| `{help_pages.argument_name(each)}` | {each.help} |" for each in arguments]

@@ -13,9 +13,12 @@ from typing import Any
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # reproducible results
 
-import torch
-import torch.distributed as dist
-from torch import nn
+try:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+except ModuleNotFoundError:
+    sys.exit(f"{sys.executable} has no PyTorch; see docs/how-to/examples.md#pytorch")
 
 from phalanx import task
 

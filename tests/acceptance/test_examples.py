@@ -192,10 +192,31 @@ def test_an_elastic_gang_shrinks_and_loses_nothing(small: Terminal) -> None:
     assert sum(map(int, counted)) == 6057  # the primes below 60,000
 
 
+def test_pytorch_runs_on_a_cluster_of_an_environment_without_it(tmp_path: Path) -> None:
+    """As the page says: the cluster runs in an activated environment, the tasks in another."""
+    python = needed("torch", "python3-torch")
+    port = free_port()
+    activated = f"{Path(SCRIPT).parent}{os.pathsep}{os.environ['PATH']}"
+    at = Terminal(f"http://127.0.0.1:{port}", PATH=activated)
+    up = words_of(commands_at_the_top()[0])
+    process = at.start(*up, f"--port={port}", f"--data={tmp_path / 'data'}")
+    with Following(process) as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        _, command = commands("PyTorch")
+        words = words_of(command.replace("/usr/bin/python3", python))
+        at_dashes = words.index("--")
+        quick = ("--env", "STEPS=20", "--env", "STEP_S=0")
+        said = at.type(*words[:at_dashes], *quick, *words[at_dashes:])
+        process.terminate()
+        process.wait(PATIENCE_S)
+    assert said.status == 0, said
+    assert "trained: " in said.out
+
+
 def test_training_that_loses_a_rank_ends_with_the_same_loss(tmp_path: Path) -> None:
     python = needed("torch", "python3-torch")
     with cluster(tmp_path, python) as at:
-        [command] = commands("PyTorch")
+        command, _ = commands("PyTorch")
         with Following(at.start(*words_of(command))) as running:
             assert running.line_with("rank 1: process", LONG_S), running.seen
             process = int(re.findall(r"rank 1: process (\d+)", running.seen[-1])[0])

@@ -24,8 +24,9 @@ MANIFESTS = ROOT / "docs" / "manifests"
 HOW_TO = ROOT / "docs" / "how-to"
 #: Manifests for a cluster; tests/kubernetes/test_installation creates them there.
 KUBERNETES = [HOW_TO / "kubernetes.md", HOW_TO / "migrate.md"]
-#: Shows them too; tests/acceptance/test_tutorial types them.
+#: Show them too; tests/acceptance/test_tutorial and test_walkthrough type them.
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+WALKTHROUGH = ROOT / "docs" / "walkthrough.md"
 
 #: How the folder list marks a package that need not be there.
 PROMISES = ("(being built)", "(not built yet)")
@@ -63,7 +64,7 @@ def prose(page: Path) -> str:
 def commands() -> Iterator[Found]:
     """Lines of `sh` blocks, and whatever in running text begins with make."""
     for page, text in blocks("sh"):
-        if page.is_relative_to(HOW_TO) or page == TUTORIAL:
+        if page.is_relative_to(HOW_TO) or page in (TUTORIAL, WALKTHROUGH):
             continue
         yield from (Found(page, line) for line in text.splitlines() if line.strip())
     for page in PAGES:

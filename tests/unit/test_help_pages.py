@@ -1,5 +1,6 @@
 """`--help` of every command, and the readers of option values."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,3 +89,22 @@ def test_a_command_imports_no_other_command_and_no_http_client() -> None:
     imported = set(done.stdout.decode().splitlines()[-1].split())
     assert "phalanx.cli.worker" in imported
     assert imported & {"phalanx.cli.serve", "phalanx.cli.jobs", "httpx", "rich"} == set()
+
+
+@pytest.mark.parametrize("path", list(paths(typer.main.get_command(app))), ids=" ".join)
+def test_every_command_has_an_example_that_its_parser_accepts(path: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in path:
+        command = command.commands[word]
+    if hasattr(command, "commands") and not command.invoke_without_command:
+        return
+    text = (
+        CliRunner(env={"COLUMNS": "80"}).invoke(app, [*path, "--help"], prog_name="phalanx").stdout
+    )
+    examples = [line.strip() for line in text.splitlines() if line.startswith("  phalanx ")]
+    assert examples, f"phalanx {' '.join(path)} --help has no example"
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        assert tuple(words[: len(path)]) == path
+        context = typer.Context(command, info_name=" ".join(path), resilient_parsing=False)
+        command.make_parser(context).parse_args(args=words[len(path) :])

@@ -61,6 +61,8 @@ class StateDir:
         self.uid_file = path / "uids"
         self.cluster_id_file = path / "cluster-id"
         self.spawner_log = path / "spawner.log"
+        #: For PYTHONPATH: has this package and nothing else, so that any Python can import it.
+        self.python = path / "python"
 
     def create(self, *, for_users: bool = False) -> None:
         """Create the directory and its missing parents, closed to other users: it holds output and
@@ -77,6 +79,7 @@ class StateDir:
             self._ensure_folder(folder)
             folder.chmod(0o700)
         self._ensure_passage()
+        self._link_package()
         self.discard_unusable()
 
     def discard_unusable(self) -> None:
@@ -93,6 +96,12 @@ class StateDir:
             self.discard(self.socket)
         for path in self.path.glob(f"*{TEMPORARY}"):
             self.discard(path)  # of a process that was killed while it wrote
+
+    def _link_package(self) -> None:
+        """Put this package into the folder for PYTHONPATH. Raises OSError."""
+        self._create_folder(self.python)
+        (self.python / "phalanx").symlink_to(Path(__file__).parents[1])
+        self.python.chmod(0o700 if self._passage_mode == 0o700 else 0o755)
 
     def _ensure_passage(self) -> None:
         """Create the folder of the attempts if there is none, and let their users pass.

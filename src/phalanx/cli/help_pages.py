@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from phalanx.cli.help_examples import with_example
+
 _OPTIONS = "Options"
 #: The help text begins at the same column for all entries that are not wider than this.
 _MAX_ENTRY_WIDTH = 28
@@ -60,7 +62,10 @@ def page(path: str, command: Any, ctx: typer.Context) -> str:
         if each.param_type_name == "option" and not each.hidden:
             panel = each.rich_help_panel or _OPTIONS
             options.setdefault(panel, []).append((option_entry(each), option_help(each)))
-    parts = [f"Usage: {usage(path, command)}", *_description(command.help or "")]
+    parts = [
+        f"Usage: {usage(path, command)}",
+        *_description(with_example(path, command.help or "")),
+    ]
     for listed in (sections, options):
         width = _entry_width(name for entries in listed.values() for name, _ in entries)
         for title, entries in listed.items():

@@ -109,13 +109,14 @@ def submit(  # noqa: PLR0913
 
     phalanx submit --gang 4 --gpu 1 -- python train.py
     phalanx submit train.sh
-    phalanx submit -f job.yaml --priority 10 --after prepare
+    phalanx submit -f job.yaml --priority 10 -- python other.py
     """
-    if file is not None and words:
-        end(Status.USAGE, "both a file and a command were given; give one of them")
+    if file is not None and (words or []) != words_after_dashes(context):
+        end(Status.USAGE, "both a file and a script were given; give one of them")
     if file is not None:
         ignored = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
-        items = _submit_file(client, file, key, overrides(given), **ignored)
+        changed = overrides(given) | ({"command": words} if words else {})
+        items = _submit_file(client, file, key, changed, **ignored)
     elif words:
         refuse_file_options(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
         items = (_submit_one(client, _job_of_words(words, context, given), key),)

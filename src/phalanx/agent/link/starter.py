@@ -209,6 +209,8 @@ class AttemptStarter:
         env = self._environment | own | spec.env | self._prepared.pop(key)
         env["PHALANX_PROGRESS"] = str(self._state_dir.task_file(key, PROGRESS))
         env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.task_file(key, CHECKPOINT_OUT))
+        paths = (env.get("PYTHONPATH"), str(self._state_dir.python))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if self._checkpoints.limit_bytes:
             env["PHALANX_CHECKPOINT_LIMIT"] = str(self._checkpoints.limit_bytes)
         workdir = spec.workdir or own.get("HOME", self._workdir)

@@ -1,0 +1,101 @@
+"""The page "A day with Phalanx": its commands in a pipe, and again on a terminal of 80 columns."""
+
+import os
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import (
+    PATIENCE_S,
+    SCRIPT,
+    Following,
+    Said,
+    Screen,
+    Terminal,
+    until,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "walkthrough.md").read_text("utf-8")
+WIDTH = 80
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """What the page begins with, in a folder with its program."""
+    folder = tmp_path_factory.mktemp("day")
+    [program] = blocks("python")
+    (folder / "train.py").write_text(program)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    path = f"{Path(SCRIPT).parent}{os.pathsep}{os.environ['PATH']}"
+    at = Terminal(f"http://127.0.0.1:{port}", PATH=path)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        words = words_of(commands()[0])
+        process = at.start(*words, f"--port={port}", f"--data={folder / 'data'}")
+        with Following(process) as running:
+            assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+            yield at
+            process.terminate()
+            process.wait(PATIENCE_S)
+    finally:
+        os.chdir(before)
+
+
+def commands() -> list[str]:
+    return "".join(blocks("sh")).splitlines()
+
+
+def words_of(command: str) -> list[str]:
+    program, *words = shlex.split(command)
+    assert program == "phalanx"
+    return words
+
+
+def started(at: Terminal, job: str) -> None:
+    until(lambda: (at.type("job", job, "--json").json.get("progress") or {}).get("step", 0) > 5)
+
+
+def test_the_day_works_as_written(cluster: Terminal) -> None:
+    said: dict[str, Said] = {}
+    for command in commands()[1:]:
+        if "urgent" in command:  # a user is never so quick
+            started(cluster, "low")
+        if command == "phalanx jobs":
+            until(lambda: " left" in cluster.type("jobs").out)
+        said[command] = cluster.type(*words_of(command), COLUMNS=str(WIDTH))
+        assert said[command].status == 0, (command, said[command])
+        tables = said[command].out.splitlines() if "events" not in command else []
+        assert max(map(len, tables), default=0) <= WIDTH, said[command].out
+    jobs = said["phalanx jobs"].out
+    assert re.search(r"evaluate +pending .* runs after j-", jobs), jobs
+    assert re.search(r"train +running .* \d+%.* left", jobs), jobs
+    assert said["phalanx logs evaluate"].out == "evaluated\n"
+    told = said["phalanx events low"].out
+    assert "evicted: task worker preempted by higher-priority job default/urgent" in told
+    assert told.count("saved a checkpoint") >= 4
+    assert "lost " not in told, "every task has saved its work"
+    begins = re.findall(r"begins after step (\d+)", said["phalanx logs low --task 0"].out)
+    assert int(begins[0]) == 0 < int(begins[1])
+    job = said["phalanx job low"].out
+    assert "lost work    0.00 GPU-hours in 1 eviction" in job
+    assert "step 300 of 300 (100%)" in job
+
+
+def test_following_on_a_terminal_shows_a_bar_with_the_time_left(cluster: Terminal) -> None:
+    words = ("submit", "--gang", "4", "--gpu", "1", "--follow", "--", "python3", "train.py")
+    with Screen(cluster, *words) as screen:
+        screen.until("begins after step 0")
+        screen.until("█")
+        screen.until("left, loss ")
+        screen.until(" after ")
+        assert screen.process.wait(PATIENCE_S) == 0
