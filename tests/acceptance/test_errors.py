@@ -96,9 +96,9 @@ def test_holding_an_ended_job_is_refused_with_status_4(terminal: Terminal) -> No
     ("words", "sentence"),
     [
         ("sumbit", "sumbit is not a command; did you mean submit?"),
-        ("wat", "wat is not a command; see `phalanx --help`"),
+        ("xyz", "xyz is not a command; see `phalanx --help`"),
         ("cron shw", "shw is not a command; did you mean show?"),
-        ("jobs --lmit 3", "--lmit is not an option of `phalanx jobs`; did you mean --limit?"),
+        ("jobs --lmit 3", "--lmit is not an option of `phalanx jobs`; did you mean --limit"),
         ("jobs -z", "-z is not an option of `phalanx jobs`; see `phalanx jobs --help`"),
         ("jobs --limit", "--limit needs a value; see `phalanx --help`"),
         ("jobs --json=3", "--json does not take a value; write --json alone"),

@@ -36,6 +36,7 @@ def test_every_counterpart_of_a_command_of_slurm_works(own_server: Server, at: T
     lines = typed_on_the_page()
     assert len(lines) > 25
     at.type("queue", "set", "lab")
+    at.type("submit", "--name", "sweep", "--array", "0-9", "--gpu", "9", "--", "x")
     with Worker(own_server.url, "w-1", gpu=1) as worker:
         for words in lines:
             if words[0] == "requeue":
@@ -66,11 +67,11 @@ def _is_over(at: Terminal) -> bool:
 def test_the_recipes_are_accepted(at: Terminal, tmp_path: Path) -> None:
     [script] = blocks("recipes", "text")
     (tmp_path / "train.sh").write_text(script)
-    for job in blocks("recipes", "yaml"):
-        assert at.type("submit", "-f", "-", stdin=job).status == 0
     for words in commands("recipes"):
         said = at.type(*words)
         assert said.status == 0, (words, said.err)
+    for job in blocks("recipes", "yaml"):
+        assert at.type("submit", "-f", "-", stdin=job).status == 0
 
 
 def test_the_program_that_resumes_runs_on_its_own(tmp_path: Path) -> None:

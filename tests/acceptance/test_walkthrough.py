@@ -67,13 +67,20 @@ def started(at: Terminal, job: str) -> None:
 
 def test_the_day_works_as_written(cluster: Terminal) -> None:
     said: dict[str, Said] = {}
+    counts: list[str] = []  #: the lines of the array, before and after the retry
     for command in commands()[1:]:
         if "urgent" in command:  # a user is never so quick
             started(cluster, "low")
         if command == "phalanx jobs":
             until(lambda: " left" in cluster.type("jobs").out)
+        if "--failed" in command:
+            Path("fixed").touch()
+        before = said.pop(command, None)
         said[command] = cluster.type(*words_of(command), COLUMNS=str(WIDTH))
-        assert said[command].status == 0, (command, said[command])
+        fails = command == "phalanx wait sweep" and before is None
+        assert said[command].status == int(fails), (command, said[command])
+        if "--name sweep" in command and " jobs " in command:
+            counts.append(said[command].out)
         tables = said[command].out.splitlines() if "events" not in command else []
         assert max(map(len, tables), default=0) <= WIDTH, said[command].out
     jobs = said["phalanx jobs"].out
@@ -89,6 +96,9 @@ def test_the_day_works_as_written(cluster: Terminal) -> None:
     job = said["phalanx job low"].out
     assert "lost work    0.00 GPU-hours in 1 eviction" in job
     assert "step 300 of 300 (100%)" in job
+    assert "19 of 20 done, 1 failed" in counts[0]
+    assert "20 of 20 done" in counts[1]
+    assert re.search(r"j-\w{8}\[7\] +failed", said["phalanx job sweep"].out)
 
 
 def test_following_on_a_terminal_shows_a_bar_with_the_time_left(cluster: Terminal) -> None:
