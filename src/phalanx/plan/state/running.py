@@ -184,7 +184,7 @@ class RunningGangs:
 
     def widen(self) -> None:
         """Adapt to a table that has got more rows."""
-        rows = len(self._table.rows)
+        rows, self._known_ends = len(self._table.rows), None
         for job, occupancy in list(self.by_job.items()):
             if len(occupancy.total) < rows:
                 self._put(job, occupancy.widened(rows))
