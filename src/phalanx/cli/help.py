@@ -42,7 +42,7 @@ def help_command(context: typer.Context, words: Words = None) -> None:
         say("`phalanx help COMMAND` explains a command; `phalanx --help` lists the commands.")
         return
     if len(words) == 1 and words[0] in texts:
-        typer.echo(texts[words[0]].rstrip())
+        _say_lines(texts[words[0]].rstrip())
         return
     command, path = root, "phalanx"
     for word in words:
@@ -56,4 +56,9 @@ def help_command(context: typer.Context, words: Words = None) -> None:
         path += f" {word}"
     from phalanx.cli.help_pages import page  # noqa: PLC0415
 
-    typer.echo(page(path, command, typer.Context(command, info_name=path)))
+    _say_lines(page(path, command, typer.Context(command, info_name=path)))
+
+
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(line)

@@ -43,7 +43,9 @@ def job(namespace: str = "ml", **fields: object) -> dict[str, object]:
     return {"namespace": namespace, "roles": {"w": {"command": "x"}}, **fields}
 
 
+WHO_AM_I = ("GET", "/whoami")
 USERS_MAY = [
+    WHO_AM_I,
     ("POST", "/jobs"),
     ("POST", "/jobs:batch"),
     ("POST", "/plan"),
@@ -62,6 +64,7 @@ USERS_MAY = [
     ("GET", "/jobs/j-0.0/checkpoint"),
 ]
 PLAIN_WORKERS_MAY = [
+    WHO_AM_I,
     ("GET", "/jobs/next"),
     ("POST", "/jobs/j-0/heartbeat"),
     ("POST", "/jobs/j-0/done"),
@@ -74,6 +77,7 @@ PLAIN_WORKERS_MAY = [
     ("POST", "/workers/w/heartbeat"),
 ]
 AGENTS_MAY = [
+    WHO_AM_I,
     ("POST", "/jobs/j-0/checkpoint?epoch=1"),
     ("GET", "/jobs/j-0.0/checkpoint"),
     ("POST", "/workers/register"),
@@ -81,7 +85,7 @@ AGENTS_MAY = [
     ("POST", "/workers/w/output?task=j-0.0&attempt=1&offset=0"),
     ("POST", "/workers/w/credential"),
 ]
-JOINING_MAY = [("POST", "/workers/join")]
+JOINING_MAY = [WHO_AM_I, ("POST", "/workers/join")]
 ADMINS_MAY = [
     ("DELETE", "/workers/w"),
     ("POST", "/workers/w/cordon"),
