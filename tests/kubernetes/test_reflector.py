@@ -193,11 +193,11 @@ async def test_catching_up_sees_what_was_written_before(api_server: ApiServer, p
 
 
 async def test_an_object_of_an_unexpected_form_is_left_out_with_its_reason(pool: Pool) -> None:
-    """One PodGroup with a list for a label's value cannot hide the others."""
+    """One PodGroup with a text for its specification cannot hide the others."""
     await install(pool.api, POD_GROUP_CRD)
     groups = pod_groups("scheduling.phalanx.test", "v1alpha1")
     good = {"apiVersion": groups.api_version, "kind": "PodGroup", "metadata": {"name": "good"}}
-    bad = {**good, "metadata": {"name": "bad"}, "spec": {"minMember": "three"}}
+    bad = {**good, "metadata": {"name": "bad"}, "spec": "three"}
     await pool.api.create(groups, good, pool.namespace)
     await pool.api.request("POST", groups.path(pool.namespace), bad)
     changes: list[object] = []
@@ -207,7 +207,7 @@ async def test_an_object_of_an_unexpected_form_is_left_out_with_its_reason(pool:
         async with asyncio.timeout(PATIENCE_S):
             await reflector.synced.wait()
         assert list(reflector.objects) == [f"{pool.namespace}/good"]
-        assert "minMember" in reflector.unreadable[f"{pool.namespace}/bad"]
+        assert "spec" in reflector.unreadable[f"{pool.namespace}/bad"]
         body = {"spec": {"minMember": 3}}
         await pool.api.patch(groups.path(pool.namespace, "bad"), body)
 
