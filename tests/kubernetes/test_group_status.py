@@ -1,5 +1,6 @@
 """PodGroups of every dialect as users see them: status, events, and those that are created."""
 
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -76,14 +77,16 @@ async def until_condition(
 
 
 async def group_events(pool: Pool, *reasons: str) -> None:
-    """Wait for events about a PodGroup with these reasons, in this order."""
+    """Wait for events about a PodGroup with these reasons, in this order. A reason that is the same
+    with and without the pods may be told twice."""
     written: list[str] = []
 
     async def are_written() -> bool:
         path = f"/api/v1/namespaces/{pool.namespace}/events"
         events = msgspec.json.decode(await pool.api.request("GET", path))["items"]
         events.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
-        written[:] = [e["reason"] for e in events if e["involvedObject"]["kind"] == "PodGroup"]
+        told = (e["reason"] for e in events if e["involvedObject"]["kind"] == "PodGroup")
+        written[:] = [reason for reason, _ in groupby(told)]
         return written == list(reasons)
 
     await eventually(are_written, PATIENCE_S, lambda: f"events are {written}")

@@ -10,6 +10,7 @@ from phalanx.host.clock import wall_clock
 from tests.integration.api.serving import Running
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_plain import claim
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 SWEEP: dict[str, Any] = {
     "name": "sweep",
@@ -141,7 +142,12 @@ async def test_jobs_run_after_arrays_and_elements_by_name(server: Running) -> No
     await run_next(server)
     shown = await get(server, f"/jobs/{one}")
     assert [each["id"] for each in shown["after"]] == [f"{job}[0]"]
-    assert shown["reason"]["type"] != "After"
+
+    async def may_start() -> bool:
+        reason = (await get(server, f"/jobs/{one}")).get("reason")
+        return reason is None or reason["type"] != "After"
+
+    await eventually(may_start, PATIENCE_S)
     assert (await get(server, f"/jobs/{whole}"))["reason"]["jobs"] == [job]
     missing = await server.call("POST", "/jobs", body | {"after": ["sweep[7]"]})
     assert missing.status == 400
