@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -142,3 +143,24 @@ async def test_an_array_shows_its_elements_and_runs_what_failed_again(
     await page.get_by_label("Phase").select_option("done")
     await page.get_by_role("link", name=f"{array}[3]").click()
     await expect(page.get_by_text("element 3 of an array")).to_be_visible()
+
+
+async def test_reported_values_are_plotted_beside_the_progress_of_each_task(
+    fleet: Fleet, page: Page
+) -> None:
+    # A value that is not a finite number leaves a gap.
+    program = "from phalanx import task\nimport os, time\n" + "\n".join(
+        f"task.progress({step}, total=4, loss={loss})"
+        for step, loss in ((1, 2.5), (2, 'float("nan")'), (3, 0.5))
+    )
+    end = f"{fleet.folder}/end-"
+    program += f"\nwhile not os.path.exists('{end}' + os.environ['PHALANX_JOB']): time.sleep(0.1)\n"
+    role = {"command": [sys.executable, "-c", program]}
+    [job] = fleet.submit(json.dumps({"name": "values", "roles": {"worker": role}}))
+    await open_page(page, fleet.url, f"job/{job}", "default/values")
+    await expect(page.locator(".plot")).to_contain_text("loss 0.5 at step 3")
+    await expect(page.locator(".plot path.line")).to_have_count(1)
+    await expect(page.get_by_text("step 3 of 4")).to_be_visible()
+    assert await accessibility_problems(page) == []
+    fleet.end(job)
+    fleet.ends(job)

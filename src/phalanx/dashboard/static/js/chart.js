@@ -8,10 +8,9 @@ const HEIGHT = 200;
 // A chart of lines over time or steps.
 //   series: [{ points: [[x, y], …], class, label, area }]   class: a class of the stylesheet that sets the stroke
 //   x, y:   { min, max, format }; without min or max, those of the points. y begins at 0 unless min is given.
-//   marks:  [{ x, label, class }] vertical lines             label: what the chart shows, for screen readers
-//   tall:   a taller chart
-export function lineChart({ series, x = {}, y = {}, marks = [], label, tall = false, empty = "No data yet." }) {
-  const all = series.flatMap((one) => one.points);
+//   label:  what the chart shows, for screen readers        A y of null leaves a gap.
+export function lineChart({ series, x = {}, y = {}, label, empty = "No data yet." }) {
+  const all = series.flatMap((one) => one.points).filter((point) => point[1] !== null);
   if (!all.length) return h("p.muted", empty);
   const xs = extent(all.map((point) => point[0]), x);
   const ys = extent(all.map((point) => point[1]), { min: 0, ...y });
@@ -23,7 +22,7 @@ export function lineChart({ series, x = {}, y = {}, marks = [], label, tall = fa
   const lines = [0, 0.5, 1].map((part) => ys.min + part * (ys.max - ys.min));
   return h(
     "figure.lineplot",
-    { class: tall && "tall", role: "img", "aria-label": label },
+    { role: "img", "aria-label": label },
     h("div.y", { "aria-hidden": "true" }, lines.map((value) => h("span", yFormat(value))).reverse()),
     h(
       "div.canvas",
@@ -35,9 +34,7 @@ export function lineChart({ series, x = {}, y = {}, marks = [], label, tall = fa
           one.area ? h("path.area", { class: one.class, d: `${path(one.points, px, py)}L${px(one.points.at(-1)[0])},${HEIGHT}L${px(one.points[0][0])},${HEIGHT}Z` }) : null,
           h("path.line", { class: one.class, d: path(one.points, px, py) }),
         ]),
-        marks.map((mark) => h("line.marker", { class: mark.class, x1: px(mark.x), x2: px(mark.x), y1: 0, y2: HEIGHT })),
       ),
-      marks.map((mark) => h("span.mark-label", { style: { left: `${px(mark.x) / 10}%` } }, mark.label || "")),
     ),
     h("div.x", { "aria-hidden": "true" }, ticks(xs).map((value) => h("span", xFormat(value)))),
     series.length > 1
@@ -55,5 +52,12 @@ function extent(values, given) {
 const ticks = ({ min, max }) => [0, 1, 2, 3, 4].map((part) => min + (part * (max - min)) / 4);
 
 function path(points, px, py) {
-  return points.map(([x, y], index) => `${index ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("");
+  let isGap = true;
+  return points
+    .map(([x, y]) => {
+      const command = isGap ? "M" : "L";
+      isGap = y === null;
+      return isGap ? "" : `${command}${px(x).toFixed(1)},${py(y).toFixed(1)}`;
+    })
+    .join("");
 }

@@ -1,4 +1,4 @@
-// The pages by the first part of their address. `in the head`: pages that the head of the page links to.
+// The pages by the first part of their address, and those that the head of every page links to.
 
 import { overview } from "./pages/overview.js";
 import { jobs } from "./pages/jobs.js";

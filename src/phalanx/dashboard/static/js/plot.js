@@ -1,46 +1,20 @@
-// A value over the steps of a job, as a line.
+// A value that the tasks of a job report, over their steps.
 
+import { lineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { decimal, whole } from "./format.js";
 
-const WIDTH = 640;
-const HEIGHT = 150;
-
-// points: [[step, value]]; a value of null leaves a gap.
+// points: [[step, value]]; a value of null is not a finite number.
 export function plot(name, points) {
   const known = points.filter(([, value]) => value !== null);
   const last = known.at(-1);
-  if (!last) return h("figure.plot", h("figcaption", h("b", name), " no finite value yet"));
-  const steps = points.map(([step]) => step);
-  const [first, end] = [Math.min(...steps), Math.max(...steps)];
-  const values = known.map(([, value]) => value);
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const x = (step) => ((step - first) / (end - first || 1)) * WIDTH;
-  const y = (value) => HEIGHT - 6 - ((value - low) / (high - low || 1)) * (HEIGHT - 12);
+  const [low, high] = known.reduce(([a, b], [, value]) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+  const facts = last ? `at step ${whole(last[0])} · lowest ${short(low)}, highest ${short(high)}` : "no finite value yet";
   return h(
-    "figure.plot",
-    h("figcaption", h("b", name), h("span.num", ` ${short(last[1])}`), h("span.muted", ` at step ${whole(last[0])} · lowest ${short(low)}, highest ${short(high)}`)),
-    h(
-      "svg.chart",
-      { role: "img", "aria-label": `${name} from step ${first} to ${end}: lowest ${short(low)}, highest ${short(high)}, last ${short(last[1])}`, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, height: HEIGHT, preserveAspectRatio: "none" },
-      h("line.axis", { x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
-      h("path.line", { d: pathOf(points, x, y) }),
-    ),
-    h("div.ends.muted", h("span", `step ${whole(first)}`), h("span", whole(end))),
+    "div.plot",
+    h("div", h("b", name), last ? h("span.num", ` ${short(last[1])}`) : null, h("span.muted", ` ${facts}`)),
+    lineChart({ series: [{ points }], x: { format: (step) => whole(Math.round(step)) }, y: { min: low, format: short }, label: `${name}: ${facts}`, empty: "" }),
   );
-}
-
-function pathOf(points, x, y) {
-  let path = "";
-  let command = "M";
-  for (const [step, value] of points) {
-    if (value === null) command = "M";
-    else {
-      path += `${command}${x(step).toFixed(1)} ${y(value).toFixed(1)}`;
-      command = "L";
-    }
-  }
-  return path;
 }
 
 function short(value) {

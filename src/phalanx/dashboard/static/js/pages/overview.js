@@ -97,7 +97,7 @@ function usageChart(usage, now, span) {
       { points: total, class: "capacity", label: "GPUs of the cluster" },
       { points, class: "used", label: "GPUs in use", area: true },
     ],
-    x: { min: at - length, max: at, format: (time) => clock(time).slice(-8).slice(0, span === "day" ? 5 : 5) },
+    x: { min: at - length, max: at, format: (time) => clock(time).slice(-8).slice(0, 5) },
     y: { min: 0, max: Math.max(1, now.gpus, ...usage.points.map((point) => point.gpus)), format: (value) => decimal(value, 0) },
     label: `GPUs in use over the last ${span}: now ${decimal(now.used_gpus)} of ${decimal(now.gpus)}`,
   });
