@@ -28,7 +28,7 @@ _WORKDIRS = (
     "opt/tf-benchmarks/scripts",
     "opt/tf-benchmarks/scripts/tf_cnn_benchmarks",
 )
-NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry")
+NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry", "gpg")
 
 
 def skip_without_podman() -> None:
