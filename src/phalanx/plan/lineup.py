@@ -170,6 +170,8 @@ class Lineup:
         work = self._work
         if work.is_limited(gang.queue) or gang.job in work.excluded:
             return True
+        if not work.reservations.may_bind(gang.duration):
+            return work.capacity.fits_in_both(bucket.request, bucket.need, bucket.domains)
         fits = work.reservations.most_fit(bucket.request, bucket.domains, gang.duration)
         return fits >= bucket.need
 

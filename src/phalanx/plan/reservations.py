@@ -137,6 +137,10 @@ class StartReservations:
         masks = [kept.nodes for kept in self._kept if kept.excludes(end)]
         return ~np.logical_or.reduce(masks) if masks else None
 
+    def may_bind(self, duration: Micros | None) -> bool:
+        """Whether a gang that runs so long might delay a reserved start."""
+        return self.first_delayed(duration) is not None
+
     def most_fit(self, request: TaskRequest, domains: str | None, duration: Micros | None) -> int:
         """How many tasks that run so long fit now in one domain, or in all, without delaying a
         reserved start."""

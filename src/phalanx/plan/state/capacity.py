@@ -234,7 +234,7 @@ class FreeCapacity:
             if left.owner is not self._owner:
                 left = self._leftovers[request] = left.copy(left.seen, self._owner)
             changed = self._changed(left.seen)
-            left.amounts[changed.nodes] = self.leftover(request, changed.nodes)
+            left.amounts[changed.nodes] = self.leftover(request, changed.nodes, changed.free)
             left.find_least(counts, changed.blocks)
             left.seen = self._logged
         return left
@@ -330,44 +330,56 @@ class FreeCapacity:
         nodes = changed.nodes
         return count(vector, changed.free, self.partial, mask[nodes], nodes)
 
-    def leftover(self, request: TaskRequest, at: Ints | slice, *, spread: bool = False) -> Floats:
-        """What the first task of a request leaves free on each of these nodes, as a score.
+    def leftover(
+        self,
+        request: TaskRequest,
+        at: Ints | slice,
+        free: Ints | None = None,
+        *,
+        spread: bool = False,
+    ) -> Floats:
+        """What the first task of a request leaves free on each of these nodes, as a score. `free`
+        is what is free on them, where that is known.
 
         GPUs that the task strands count most. For tasks without GPUs, idle GPUs count more than all
         other resources together.
         """
-        vector, capacity = self.table.vector(request.resources), self.table.capacity
-        left = np.zeros(self.free[0, at].shape)
+        vector, sizes = self.table.vector(request.resources), self.table.divisors
+        free = self.free[:, at] if free is None else free
+        left = np.zeros(free.shape[1])
         for row, amount in vector.measured or ((0, 0),):
-            left += (self.free[row, at] - amount) / np.maximum(capacity[row, at], 1)
+            left += (free[row] - amount) / sizes[row, at]
         gpus = self.table.rows.get(GPU)
         if gpus is not None and gpus not in vector.rows:
-            idle = _GPU_WEIGHT * self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
+            idle = _GPU_WEIGHT * free[gpus] / sizes[gpus, at]
             left += -idle if spread else idle
         if gpus is not None and not spread:
-            left += _STRANDED_WEIGHT * self._stranded_by(vector, at)
+            self._add_stranded(left, vector, free)
             if vector.fraction:
                 left += _STRANDED_WEIGHT * self._breaking(vector, at)
         return left
 
-    def _stranded_by(self, vector: Vector, at: Ints | slice) -> Floats:
-        """How many more GPUs of each node would be useless after one task: by the means of the
+    def _add_stranded(self, left: Floats, vector: Vector, free: Ints) -> None:
+        """Add how many more GPUs of each node would be useless after one task: by the means of the
         cluster, too little of the other resources would be left for them.
 
         Heuristic: only the resources that the task requests count.
         """
         gpus = self.table.rows[GPU]
-        means = [
-            (row, n, self.table.mean_per_gpu(row)) for row, n in vector.measured if row != gpus
-        ]
-        if not means:
-            return np.zeros(self.free[0, at].shape)
         amount = next((n for row, n in vector.measured if row == gpus), 0)
-        before = np.min([self.free[row, at] / mean for row, _, mean in means], axis=0)
-        after = np.min([(self.free[row, at] - n) / mean for row, n, mean in means], axis=0)
-        free = self.free[gpus, at]
-        stranded = np.maximum(free - amount - after, 0) - np.maximum(free - before, 0)
-        return np.asarray(np.round(stranded / DEVICE, 3), np.float64)
+        before = after = None
+        for row, n in vector.measured:
+            if row != gpus:
+                mean = self.table.mean_per_gpu(row)
+                without = free[gpus] - free[row] / mean
+                with_task = without + (n / mean - amount)
+                before = without if before is None else np.maximum(before, without)
+                after = with_task if after is None else np.maximum(after, with_task)
+        if before is None or after is None:
+            return
+        stranded = np.maximum(after, 0, out=after)
+        stranded -= np.maximum(before, 0, out=before)
+        left += np.rint(stranded, out=stranded) * (_STRANDED_WEIGHT / DEVICE)
 
     def _breaking(self, vector: Vector, at: Ints | slice) -> Floats:
         """What a task that shares a GPU costs on each node: less where a shared GPU has enough

@@ -88,6 +88,7 @@ class NodeTable:
         self.sizes = object()
         #: By row: its mean amount for each thousandth of a GPU.
         self._means: dict[int, float] = {}
+        self._divisors: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -135,8 +136,12 @@ class NodeTable:
         facts = NodeFacts(name, spec.labels, spec.taints)
         self._describe(at, facts, is_open=not spec.closed)
         if size != (self.capacity[:, at].tobytes(), bool(self.open[at])):
-            self.sizes, self._means = object(), {}
+            self._resize()
         return at
+
+    def _resize(self) -> None:
+        """Forget what was computed from the capacity of the nodes."""
+        self.sizes, self._means, self._divisors = object(), {}, None
 
     def _put_devices(self, at: int, spec: NodeSpec) -> None:
         self.partial.pop(at, None)
@@ -152,7 +157,7 @@ class NodeTable:
 
     def remove(self, name: str) -> int:
         self._own()
-        self.sizes, self._means = object(), {}
+        self._resize()
         at = self.index.pop(name)
         self.names[at] = None
         self.capacity[:, at] = 0
@@ -184,12 +189,12 @@ class NodeTable:
             self.names.append(name)
             self._facts.append(_NO_NODE)
             if at >= self.free.shape[1]:
-                self._grow(max(BLOCK, 2 * at))
+                self._grow(at + max(BLOCK, at // 4 // BLOCK * BLOCK))
         self.index[name] = at
         return at
 
     def _grow(self, size: int) -> None:
-        more = size - self.free.shape[1]
+        more, self._divisors = size - self.free.shape[1], None
         self.capacity = np.pad(self.capacity, ((0, 0), (0, more)))
         self.free = np.pad(self.free, ((0, 0), (0, more)))
         self.open = np.pad(self.open, (0, more))
@@ -206,6 +211,7 @@ class NodeTable:
         if row is None:
             self._own()
             row = self.rows[resource] = len(self.rows)
+            self._divisors = None
             self.capacity = np.pad(self.capacity, ((0, 1), (0, 0)))
             self.free = np.pad(self.free, ((0, 1), (0, 0)))
             if resource == GPU:
@@ -308,6 +314,13 @@ class NodeTable:
             amount = int(self.capacity[row].sum(where=with_gpus))
             mean = self._means[row] = max(amount, 1) / max(gpus, 1)
         return mean
+
+    @property
+    def divisors(self) -> Floats:
+        """The capacity of every node, at least 1, to divide by."""
+        if self._divisors is None:
+            self._divisors = np.maximum(self.capacity, 1).astype(np.float64)
+        return self._divisors
 
     def shared_capacity(self) -> Floats:
         """What the queues share of all open nodes, by row."""
