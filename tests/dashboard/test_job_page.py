@@ -56,6 +56,10 @@ async def test_the_timeline_shows_which_task_failed_first_and_that_all_run_again
     fleet.end(job)
     await expect(page.locator("main .pill").first).to_have_text("done")
     await expect(page.locator("svg .mark.done")).to_have_count(4)
+    # The list of events shows the newest ones.
+    hidden = "list => list.scrollHeight - list.clientHeight - list.scrollTop"
+    assert await page.locator("ol.events").evaluate(hidden) < 8
+    assert await page.locator("ol.events").evaluate("list => list.scrollTop") > 0
 
 
 async def test_a_pending_job_offers_what_would_let_it_start_and_says_the_consequences(
@@ -108,9 +112,7 @@ async def test_draining_a_worker_names_the_gangs_that_it_evicts(fleet: Fleet, pa
     row = page.get_by_role("row").filter(has_text="w-2")
     await row.get_by_role("button", name="Drain").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text(
-        "It evicts 1 gang with all of their tasks (default/spread)"
-    )
+    await expect(dialog).to_contain_text("It evicts 1 gang with all tasks (default/spread)")
     await dialog.get_by_role("button", name="Drain").click()
     await expect(row.get_by_role("button", name="Uncordon")).to_be_visible()
     await row.get_by_role("button", name="Uncordon").click()

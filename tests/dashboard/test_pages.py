@@ -61,7 +61,7 @@ async def test_the_cluster_is_a_map_of_gpus_that_names_jobs_on_hover(
     await open_page(page, cluster.url, "cluster", "Cluster")
     canvas = page.get_by_role("img", name="r0: 2 workers, 6 of 8 GPUs in use")
     await canvas.wait_for()
-    await canvas.hover(position={"x": 92, "y": 7})
+    await canvas.hover(position={"x": 112, "y": 9})
     await expect(page.locator(".tooltip")).to_contain_text("ml/train, task")
     # The first GPU has the colour of its job, the last one of the second worker is free.
     await page.get_by_role("combobox", name="Group by").select_option("-")

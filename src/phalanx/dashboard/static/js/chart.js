@@ -14,7 +14,7 @@ export function lineChart({ series, x = {}, y = {}, label, empty = "No data yet.
   if (!all.length) return h("p.muted", empty);
   const xs = extent(all.map((point) => point[0]), x);
   const ys = extent(all.map((point) => point[1]), { min: 0, ...y });
-  if (ys.max === ys.min) ys.max = ys.min + 1;
+  if (ys.max === ys.min) widen(ys);
   const px = (value) => (xs.max === xs.min ? WIDTH : ((value - xs.min) / (xs.max - xs.min)) * WIDTH);
   const py = (value) => HEIGHT - ((value - ys.min) / (ys.max - ys.min)) * HEIGHT;
   const yFormat = y.format || String;
@@ -47,6 +47,13 @@ function extent(values, given) {
   const min = given.min ?? values.reduce((a, b) => Math.min(a, b), Infinity);
   const max = given.max ?? values.reduce((a, b) => Math.max(a, b), -Infinity);
   return { min, max };
+}
+
+// A constant value is drawn in the middle.
+function widen(ys) {
+  const half = Math.abs(ys.min) / 2 || 0.5;
+  ys.min -= half;
+  ys.max += half;
 }
 
 const ticks = ({ min, max }) => [0, 1, 2, 3, 4].map((part) => min + (part * (max - min)) / 4);

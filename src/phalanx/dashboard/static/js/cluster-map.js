@@ -6,6 +6,7 @@ import { amount, since } from "./format.js";
 
 // By number of workers: size of a square, its gap, width of the name and of what follows the squares.
 const DETAILS = [
+  { upTo: 32, square: 20, gap: 4, name: 104, bar: 96, note: 260, row: 26 },
   { upTo: 80, square: 15, gap: 3, name: 84, bar: 84, note: 250, row: 20 },
   { upTo: 300, square: 11, gap: 2, name: 62, bar: 0, note: 0, row: 14 },
   { upTo: Infinity, square: 7, gap: 1, name: 0, bar: 0, note: 0, row: 9 },
@@ -74,14 +75,14 @@ export function drawMap(canvas, workers, jobs, detail, smallest, highlight) {
   const context = canvas.getContext("2d");
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.font = `12px ${colours.font}`;
+  context.font = `${detail.square > 15 ? 13 : 12}px ${colours.font}`;
   context.textBaseline = "middle";
   workers.forEach((worker, row) => {
     const y = row * detail.row;
     const middle = y + detail.square / 2 + 0.5;
     if (detail.name) {
       context.fillStyle = colours.soft;
-      context.fillText(shortened(worker.id, detail.name > 70 ? 12 : 9), 0, middle);
+      context.fillText(shortened(worker.id, Math.floor(detail.name / 7)), 0, middle);
     }
     drawDevices(context, worker, jobs, detail, y, colours, smallest, highlight);
     const x = detail.name + squares;

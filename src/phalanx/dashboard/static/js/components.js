@@ -28,8 +28,9 @@ export function bar(parts, total, { marks = [], label } = {}) {
   );
 }
 
-// columns: [{title, cell: row => child, class, width}]; rows have an identity by `keyOf`.
-export function table(columns, rows, { keyOf, caption, empty, onSort, sort } = {}) {
+// columns: [{title, cell: row => child, class}]; rows have an identity by `keyOf`. On a narrow screen a table that `stacks`
+// shows each row as a block: a column of class "line" has a line of its own, "end" is at the right, "named" repeats its title.
+export function table(columns, rows, { keyOf, caption, empty, onSort, sort, stacks = false } = {}) {
   const heading = (column) =>
     h(
       "th",
@@ -41,16 +42,32 @@ export function table(columns, rows, { keyOf, caption, empty, onSort, sort } = {
     { role: "region", "aria-label": caption, tabindex: 0 },
     h(
       "table",
+      { class: stacks && "stacks" },
       caption ? h("caption.visually-hidden", caption) : null,
       h("thead", h("tr", columns.map(heading))),
       h(
         "tbody",
         rows.length
-          ? rows.map((row) => h("tr", { key: keyOf(row) }, columns.map((column) => h("td", { class: column.class }, column.cell(row)))))
+          ? rows.map((row) => h("tr", { key: keyOf(row) }, columns.map((column) => h("td", { class: column.class, "data-title": stacks ? column.title : undefined }, column.cell(row)))))
           : h("tr", { key: " none" }, h("td.muted", { colspan: columns.length }, empty || "None.")),
       ),
     ),
   );
+}
+
+// Properties of a scrolling element that stays at its end while lines are added, until its user scrolls up.
+export function keptAtEnd(onchange) {
+  const state = { isAtEnd: true };
+  const toEnd = (node) => {
+    if (state.isAtEnd) node.scrollTop = node.scrollHeight;
+  };
+  const onscroll = ({ target }) => {
+    const isAtEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 8;
+    if (isAtEnd === state.isAtEnd) return;
+    state.isAtEnd = isAtEnd;
+    onchange();
+  };
+  return Object.assign(state, { properties: { created: toEnd, updated: toEnd, onscroll } });
 }
 
 export const choice = (label, value, options, onchange) =>

@@ -8,11 +8,12 @@ const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "selected", "disabled", "open", "scrollTop"]);
 const described = new WeakMap(); // node → the description it was made from
 const listeners = new WeakMap(); // node → {event: function}
+let fresh = []; // [callback, node] of the nodes that were created in this render
 
 // An element: tag, properties and children. `tag` may have classes: "div.card.wide".
 //   onclick, oninput, …  listeners        class   string or list; false values are left out
 //   key                  identity         style   object of CSS properties (custom properties included)
-//   created, updated     called with the node after it was created, or changed
+//   created, updated     called with the node after it was created and is part of the page, or after it was changed
 export function h(tag, properties, ...children) {
   if (properties === null || typeof properties !== "object" || Array.isArray(properties) || properties.tag) {
     children.unshift(properties);
@@ -42,6 +43,9 @@ function flat(children, out = []) {
 // Make the children of a node equal to these descriptions.
 export function render(parent, ...children) {
   patchChildren(parent, flat(children), parent.namespaceURI === SVG);
+  const all = fresh;
+  fresh = [];
+  for (const [created, node] of all) created(node);
 }
 
 function patchChildren(parent, wanted, inSvg) {
@@ -98,7 +102,7 @@ function create(wanted, isSvg) {
   described.set(node, wanted);
   patchChildren(node, wanted.children, isSvg && wanted.tag !== "foreignObject");
   patchProperties(node, {}, wanted.properties);
-  if (wanted.properties.created) wanted.properties.created(node);
+  if (wanted.properties.created) fresh.push([wanted.properties.created, node]);
   return node;
 }
 

@@ -44,6 +44,7 @@ export function clock(time) {
   return date.toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 }
 
-export const gpuHours = (gpuSeconds) => `${decimal(gpuSeconds / 3600, gpuSeconds < 36_000 ? 2 : 1)} GPU-h`;
+export const gpuHours = (gpuSeconds) =>
+  gpuSeconds < 360 ? `${decimal(gpuSeconds, 0)} GPU-s` : `${decimal(gpuSeconds / 3600, gpuSeconds < 36_000 ? 2 : 1)} GPU-h`;
 export const percent = (part, total) => `${total ? Math.round((100 * part) / total) : 0} %`;
 export const money = (value) => `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;

@@ -44,13 +44,13 @@ export function actionsOf(job, { atRisk, refresh }) {
     ? `Its ${plural(job.size, "task")} are stopped together and may save a checkpoint first.${atRisk ? ` Without one, about ${workText(atRisk)} are lost.` : ""}`
     : "It is not running, so no work is lost.";
   const all = {
-    hold: { title: "Hold", run: () => act({ title: `Hold ${name}?`, body: "It does not start until it is released. Running tasks continue.", action: "Hold" }, () => post(path`/jobs/${job.id}/hold`), `${name} is on hold`) },
-    release: { title: "Release", run: () => act({ title: `Release ${name}?`, body: "It may start as soon as there is capacity.", action: "Release" }, () => post(path`/jobs/${job.id}/release`), `${name} is released`) },
-    requeue: { title: "Requeue", run: () => act({ title: `Requeue ${name}?`, body: `${stops} It is pending again afterwards; this does not count as a failure.`, action: "Requeue" }, () => post(path`/jobs/${job.id}/requeue`), `${name} is being requeued`) },
+    hold: { title: "Hold …", run: () => act({ title: `Hold ${name}?`, body: "It does not start until it is released. Running tasks continue.", action: "Hold" }, () => post(path`/jobs/${job.id}/hold`), `${name} is on hold`) },
+    release: { title: "Release …", run: () => act({ title: `Release ${name}?`, body: "It may start as soon as there is capacity.", action: "Release" }, () => post(path`/jobs/${job.id}/release`), `${name} is released`) },
+    requeue: { title: "Requeue …", run: () => act({ title: `Requeue ${name}?`, body: `${stops} It is pending again afterwards; this does not count as a failure.`, action: "Requeue" }, () => post(path`/jobs/${job.id}/requeue`), `${name} is being requeued`) },
     priority: { title: "Priority …", run: () => changePriority(job, act) },
     cancel: { title: "Cancel …", danger: true, run: () => act({ title: `Cancel ${name}?`, body: `${stops} It cannot be resumed, only submitted again.`, action: "Cancel the job", danger: true }, () => remove(path`/jobs/${job.id}`), `${name} is cancelled`) },
     retry: {
-      title: "Retry",
+      title: "Retry …",
       run: async () => {
         const made = await act({ title: `Retry ${name}?`, body: "A new job with the same specification is submitted, without its dependencies.", action: "Retry" }, () => post(path`/jobs/${job.id}/retry`), `${name} is submitted again`);
         if (made) location.hash = href(["job", made.id]);

@@ -64,7 +64,10 @@ export function scaleOf(shares, resource) {
   return Math.min(Math.max(1, ...ends, ...marks), 1.25 * Math.max(1, amount(shares.capacity[resource])));
 }
 
-// A short table for the side of other pages.
+const FEW_QUEUES = 8;
+const isIdle = (queue) => !queue.running && !queue.pending && !queue.stopped && !Object.keys(queue.used).length;
+
+// A short table for the side of other pages. Of many queues, those without jobs are left out.
 export function queueSummary(shares) {
   const [resource = "gpu"] = resourcesOf(shares);
   const scale = scaleOf(shares, resource);
@@ -74,14 +77,20 @@ export function queueSummary(shares) {
     { title: "", class: "bar-cell", cell: (queue) => shareBar(queue, resource, scale) },
     { title: "used", class: "n", cell: (queue) => inWords(resource, of(queue, "used")) },
     { title: "fair", class: "n", cell: (queue) => inWords(resource, of(queue, "deserved")) },
-    { title: "", cell: (queue) => h("span.muted", noteOf(queue, resource)) },
+    { title: "", class: "note", cell: (queue) => h("span.muted", noteOf(queue, resource)) },
   ];
-  return table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." });
+  const all = treeOf(shares.queues);
+  const shown = all.length > FEW_QUEUES ? all.filter((queue) => !isIdle(queue)) : all;
+  const rest = all.length - shown.length;
+  return [table(columns, shown, { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." }), rest ? h("p.muted.more", h("a", { href: href("queues") }, `${rest} more`), " without jobs") : null];
 }
 
 export function noteOf(queue, resource) {
   if (queue.stopped) return "stopped";
+  return borrowText(queue, resource) || (queue.pending ? `${queue.pending} pending` : "");
+}
+
+export function borrowText(queue, resource) {
   const borrowed = amount(queue.borrowed[resource]);
-  if (borrowed) return `borrows ${inWords(resource, borrowed)}`;
-  return queue.pending ? `${queue.pending} pending` : "";
+  return borrowed ? `borrows ${inWords(resource, borrowed)}` : "";
 }

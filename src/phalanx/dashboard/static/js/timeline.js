@@ -10,12 +10,13 @@ const HEAD = 26;
 const FOOT = 26;
 const LEFT = 96;
 const RIGHT = 44;
+const LETTER = 6.5; // the width of one, at most
 const SHORTEST = 2; // of a segment, so that it can be seen
 const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800];
 
 const at = (event) => Date.parse(event.at);
 
-// {attempts: [{number, from, startedAt, stoppedAt, why}], lanes: Map(task → [{attempt, kind, from, to, worker}]),
+// {attempts: [{number, from, startedAt, stoppedAt, why, failed, evictedFor, hasCheckpoint, savedTasks}], lanes: Map(task → [{attempt, kind, from, to, worker}]),
 //  marks: [{task, at, kind, text}]}. An open segment has no `to`.
 export function lanesOf(events) {
   const attempts = new Map();
@@ -56,7 +57,7 @@ export function lanesOf(events) {
       begin(event, "running", event.worker);
     },
     GangStopping: (event) => {
-      attemptOf(event).why = event.why;
+      Object.assign(attemptOf(event), { why: event.why, failed: event.task, evictedFor: event.other_job });
       firstFailure = event.task;
       if (typeof event.task === "number") {
         const failed = marks.findLast((each) => each.task === event.task && each.kind === "failed");
@@ -77,7 +78,11 @@ export function lanesOf(events) {
       finish(event.task, event);
       mark(event, "done", "done");
     },
-    TaskCheckpointSaved: (event) => mark(event, "saved", "checkpoint saved"),
+    TaskCheckpointSaved: (event) => {
+      mark(event, "saved", "checkpoint saved");
+      attemptOf(event).savedTasks = (attemptOf(event).savedTasks || 0) + 1;
+    },
+    GangCheckpointSaved: (event) => (attemptOf(event).hasCheckpoint = true),
     AttemptGone: (event) => finish(event.task, event),
     GangStopped: (event) => {
       attemptOf(event).stoppedAt = at(event);
@@ -124,7 +129,12 @@ export function timeline(read, tasks, { width, until, attempts: shown }) {
       h("text", { x: 0, y: HEAD + LANE * row + 15 }, `${task.role}/${task.index}`),
       (read.lanes.get(task.task) || []).filter(inView).map((segment) => bar(segment, row, scale, until)),
     ]),
-    shown.map((attempt) => attemptLabel(attempt, scale, height)),
+    shown.map((attempt, index) => {
+      const x = scale(attempt.startedAt ?? attempt.from);
+      const next = shown[index + 1];
+      const end = next ? scale(next.startedAt ?? next.from) : width;
+      return attemptLabel(attemptText(attempt, tasks), x, end - x - LETTER, height);
+    }),
     read.marks.filter((each) => inView(each) && rows.has(each.task)).map((each) => markAt(each, rows.get(each.task), scale)),
     h("line.now", { x1: scale(until), x2: scale(until), y1: HEAD - 4, y2: height - FOOT }),
   );
@@ -156,9 +166,21 @@ function bar(segment, row, scale, until) {
   ];
 }
 
-function attemptLabel(attempt, scale, height) {
-  const x = scale(attempt.startedAt ?? attempt.from);
-  return h("text", { x, y: height - 8 }, `attempt ${attempt.number}`, attempt.why ? h("title", attempt.why) : null);
+// The number of the attempt, how it stopped, and what was saved.
+function attemptText(attempt, tasks) {
+  const failed = tasks.find((task) => task.task === attempt.failed);
+  const stop = failed ? `${failed.role}/${failed.index} failed` : attempt.evictedFor ? `evicted for ${attempt.evictedFor}` : attempt.why;
+  const saved = attempt.hasCheckpoint ? "checkpoint complete" : attempt.savedTasks ? `${plural(attempt.savedTasks, "task")} saved` : null;
+  return [`attempt ${attempt.number}`, stop, saved].filter(Boolean).join(" · ");
+}
+
+// As much of the text as fits; hovering shows all of it.
+function attemptLabel(text, x, space, height) {
+  const letters = Math.floor(space / LETTER);
+  if (letters < 2) return null;
+  const number = text.split(" ")[1];
+  const fits = text.length <= letters ? text : letters < `attempt ${number}`.length ? number : `${text.slice(0, letters - 1)}…`;
+  return h("text", { x, y: height - 8 }, fits, fits === text ? null : h("title", text));
 }
 
 function markAt(each, row, scale) {

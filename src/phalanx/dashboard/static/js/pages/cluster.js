@@ -95,7 +95,7 @@ export function cluster(context) {
       card(
         "Stranded GPUs",
         decimal(lost),
-        map.smallest_request === null ? "no pending gang requests GPUs" : `fewer than the ${decimal(map.smallest_request)} that a pending task requests`,
+        map.smallest_request === null ? "no pending gang requests GPUs" : `pending tasks request at least ${decimal(map.smallest_request)}`,
       ),
       card("Workers", `${whole(now.workers.active)} ok`, closed.map(([status, count]) => `${count} ${status}`).join(" · ") || "none lost or cordoned"),
     );

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { get, path } from "../api.js";
-import { bar, panel, pill, table } from "../components.js";
+import { bar, keptAtEnd, panel, pill, table } from "../components.js";
 import { keepDraft } from "../draft.js";
 import { elementList } from "../elements.js";
 import { amount, clock, duration, gpuHours, money, percent, plural, since, whole } from "../format.js";
@@ -20,6 +20,8 @@ const FEW_ATTEMPTS = 6;
 const FEW_LANES = 64;
 const LOG_TAIL = 500;
 const ALARMS = new Set(["TaskFailed", "TaskStopTimedOut", "ReservationLost", "TaskValueAbnormal", "WorkerSuspected"]);
+// The box of the cause, by phase.
+const CAUSES = { done: "why good", failed: "problem", "timed-out": "problem" };
 const ENDED = new Set(["done", "failed", "cancelled", "timed-out"]);
 
 export function job(context) {
@@ -32,7 +34,10 @@ export function job(context) {
   let log = null; // the LogStream
   let logOf = null; // its address
   const elements = elementList(context, id);
-  const shown = { allEvents: false, allAttempts: false, allLanes: false, search: "", followsEnd: true, width: 900 };
+  const shown = { allEvents: false, allAttempts: false, allLanes: false, search: "", width: 900 };
+  const logEnd = keptAtEnd(context.update);
+  const eventsEnd = keptAtEnd(context.update);
+  let lanes = null; // of `events`, kept until more arrive: {read, of: number of the last event}
 
   async function load(signal) {
     detail = await get(path`/jobs/${id}`, { signal });
@@ -86,19 +91,18 @@ export function job(context) {
     const attempts = Array.from({ length: detail.attempt }, (_, index) => String(index + 1)).reverse();
     return panel(
       "Logs",
-      log ? log.state : "no attempt yet",
+      log ? log.state : "connecting",
       h(
         "div.filters",
         h("label.field", h("span", "Task"), h("select", { onchange: (event) => context.setParams({ task: event.target.value }) }, option("", "all", context.params.task), tasks.map((name) => option(name, name, context.params.task)))),
         h("label.field", h("span", "Attempt"), h("select", { onchange: (event) => context.setParams({ attempt: event.target.value }) }, option("", "all", context.params.attempt), attempts.map((name) => option(name, name, context.params.attempt)))),
         h("label.field", h("span", "Search"), h("input", { type: "search", value: shown.search, oninput: (event) => { shown.search = event.target.value; context.update(); } })),
-        h("label.field", h("input", { type: "checkbox", checked: shown.followsEnd, onchange: (event) => { shown.followsEnd = event.target.checked; context.update(); } }), h("span", "Scroll with new lines")),
         shown.search ? h("span.muted", { role: "status" }, plural(lines.length, "line")) : null,
+        logEnd.isAtEnd ? null : h("button", { type: "button", onclick: () => { logEnd.isAtEnd = true; context.update(); } }, "Newest lines"),
       ),
       h("pre.log", {
         tabindex: 0, role: "region", "aria-label": "Output of the tasks",
-        updated: (node) => { if (shown.followsEnd) node.scrollTop = node.scrollHeight; },
-        created: (node) => { node.scrollTop = node.scrollHeight; },
+        ...logEnd.properties,
       }, lines.join("\n") || (shown.search ? "No line contains the text." : "No output yet.")),
     );
   }
@@ -151,7 +155,7 @@ export function job(context) {
   // Why
 
   function whyPanel() {
-    if (!why) return detail.cause ? h("div.why", detail.cause) : null;
+    if (!why) return detail.cause ? h("div", { class: CAUSES[detail.phase] || "why" }, detail.cause) : null;
     const act = actor(context.refresh);
     const remedies = why.alternatives.map((each) => remedy(each, act)).filter(Boolean);
     return h(
@@ -190,8 +194,14 @@ export function job(context) {
 
   // Timeline
 
+  function readLanes() {
+    const last = events.length ? events.at(-1).event.seq : 0;
+    if (!lanes || lanes.of !== last) lanes = { of: last, read: lanesOf(events.map(({ event }) => event)) };
+    return lanes.read;
+  }
+
   function timelinePanel() {
-    const read = lanesOf(events.map(({ event }) => event));
+    const read = readLanes();
     const attempts = shown.allAttempts ? read.attempts : read.attempts.slice(-FEW_ATTEMPTS);
     if (!attempts.length) return null;
     const end = ENDED.has(detail.phase) && detail.finished_at ? Date.parse(detail.finished_at) : Date.now();
@@ -247,7 +257,7 @@ export function job(context) {
       "section.panel",
       h("h2", "Events"),
       events.length > rows.length ? h("button.link", { type: "button", onclick: () => { shown.allEvents = true; context.update(); } }, `Show all ${whole(events.length)} events`) : null,
-      h("ol.events", { tabindex: 0, "aria-label": "Events of the job", created: (node) => { node.scrollTop = node.scrollHeight; } }, rows.map(({ event, message }) => h("li", { key: event.seq, class: ALARMS.has(event.kind) || (event.kind === "JobEnded" && event.phase !== "done" && event.phase !== "cancelled") ? "alarm" : undefined }, h("time", { datetime: event.at }, clock(event.at)), " ", message))),
+      h("ol.events", { tabindex: 0, "aria-label": "Events of the job", ...eventsEnd.properties }, rows.map(({ event, message }) => h("li", { key: event.seq, class: ALARMS.has(event.kind) || (event.kind === "JobEnded" && event.phase !== "done" && event.phase !== "cancelled") ? "alarm" : undefined }, h("time", { datetime: event.at }, clock(event.at)), " ", message))),
     );
   }
 
@@ -267,7 +277,7 @@ export function job(context) {
   }
 
   function specPanel() {
-    return h("details.panel", h("summary", "Specification"), h("div.row", h("button", { type: "button", onclick: () => submitAgain(detail.spec) }, "Submit again …")), h("pre", yaml(detail.spec)));
+    return h("details.panel", { created: (node) => { node.open = !detail.attempt && !detail.elements; } }, h("summary", "Specification"), h("div.row", h("button", { type: "button", onclick: () => submitAgain(detail.spec) }, "Submit again …")), h("pre", yaml(detail.spec)));
   }
 
   function view() {
@@ -279,7 +289,7 @@ export function job(context) {
       whyPanel(),
       timelinePanel(),
       h("div.cols",
-        h("div", plots.length ? panel("Values", null, plots.map(([name, points]) => plot(name, points))) : null, logPanel(), specPanel()),
+        h("div", plots.length ? panel("Values", null, plots.map(([name, points]) => plot(name, points))) : null, detail.attempt ? logPanel() : null, specPanel()),
         h("div", ranksPanel(), costPanel(), relatedPanel(), eventsPanel())),
     ];
   }

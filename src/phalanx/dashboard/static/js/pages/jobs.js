@@ -33,14 +33,14 @@ export function jobs(context) {
   };
 
   const columns = [
-    { title: "job", cell: (job) => h("a", { href: href(["job", job.id]) }, `${job.namespace}/${job.name}`) },
+    { title: "job", class: "grow", cell: (job) => h("a", { href: href(["job", job.id]) }, `${job.namespace}/${job.name}`) },
     { title: "phase", class: "tight", cell: (job) => [pill(job.phase), job.on_hold ? " on hold" : ""] },
-    { title: "queue", cell: (job) => job.queue },
-    { title: "priority", class: "n", cell: (job) => String(job.priority) },
-    { title: "tasks", class: "n", cell: (job) => (job.elements ? `${whole(job.elements.total)} elements` : String(job.size)) },
+    { title: "queue", class: "named", cell: (job) => job.queue },
+    { title: "priority", class: "n named", cell: (job) => String(job.priority) },
+    { title: "tasks", class: "n named", cell: (job) => (job.elements ? `${whole(job.elements.total)} elements` : String(job.size)) },
     { title: "attempt", class: "n wide-only", cell: (job) => String(job.attempt) },
-    { title: "age", class: "n", cell: (job) => since(job.created_at) },
-    { title: "progress, or why", cell: (job) => progressOf(job) || h("span.muted", (job.reason && job.reason.message) || job.cause || (job.elements ? elementsText(job.elements) : "")) },
+    { title: "age", class: "n named", cell: (job) => since(job.created_at) },
+    { title: "progress, or why", class: "line", cell: (job) => progressOf(job) || h("span.muted", (job.reason && job.reason.message) || job.cause || (job.elements ? elementsText(job.elements) : "")) },
     { title: "owner", class: "wide-only", cell: (job) => job.owner || "" },
   ];
 
@@ -61,11 +61,11 @@ export function jobs(context) {
         { role: "search", onsubmit: (event) => event.preventDefault() },
         choice("Phase", filters.phase || "", [["", "all"], ...PHASES.map((phase) => [phase, phase])], filter("phase")),
         choice("State", filters.finished || "", [["", "all"], ["false", "unfinished"], ["true", "finished"]], filter("finished")),
-        textField("Queue", filters.queue, filter("queue"), "all"),
-        textField("Namespace", filters.namespace, filter("namespace"), "all"),
-        textField("Name", filters.name, filter("name"), "all"),
+        textField("Queue", filters.queue, filter("queue"), "exact name"),
+        textField("Namespace", filters.namespace, filter("namespace"), "exact name"),
+        textField("Name", filters.name, filter("name"), "exact name"),
       ),
-      h("div.panel", table(columns, list.jobs, { keyOf: (job) => job.id, caption: "Jobs", empty: "No job matches the filters." })),
+      h("div.panel", table(columns, list.jobs, { keyOf: (job) => job.id, caption: "Jobs", empty: "No job matches the filters.", stacks: true })),
       list.cursor
         ? h("button", { type: "button", onclick: () => { pages += 1; context.refresh(); } }, `Show ${PAGE_SIZE} more`)
         : null,

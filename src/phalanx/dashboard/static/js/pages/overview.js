@@ -9,6 +9,8 @@ import { pendingTable } from "../pending-table.js";
 import { queueSummary } from "../queue-bars.js";
 import { href } from "../router.js";
 
+const SHORTEST_MS = 600_000; // of the chart
+
 export function overview(context) {
   let now = null;
   let usage = null;
@@ -92,12 +94,14 @@ function usageChart(usage, now, span) {
   points.push([at, now.used_gpus]);
   total.push([at, now.gpus]);
   const length = span === "day" ? 86_400_000 : 3_600_000;
+  // A server that started a moment ago has no more: its samples fill the chart.
+  const from = Math.max(at - length, Math.min(points[0][0], at - SHORTEST_MS));
   return lineChart({
     series: [
       { points: total, class: "capacity", label: "GPUs of the cluster" },
       { points, class: "used", label: "GPUs in use", area: true },
     ],
-    x: { min: at - length, max: at, format: (time) => clock(time).slice(-8).slice(0, 5) },
+    x: { min: from, max: at, format: (time) => clock(time).slice(-8).slice(0, 5) },
     y: { min: 0, max: Math.max(1, now.gpus, ...usage.points.map((point) => point.gpus)), format: (value) => decimal(value, 0) },
     label: `GPUs in use over the last ${span}: now ${decimal(now.used_gpus)} of ${decimal(now.gpus)}`,
   });
@@ -126,13 +130,13 @@ const closedList = (now) => {
 function lostTable(cost) {
   const hasPrice = Object.keys(cost.price).length > 0;
   const columns = [
-    { title: "job", cell: (each) => h("a", { href: href(["job", each.job]) }, each.name) },
-    { title: "queue", cell: (each) => each.queue },
-    { title: "stops", class: "n", cell: (each) => whole(each.lost.count) },
-    { title: "lost", class: "n", cell: (each) => gpuHours(each.lost.gpu_s) },
+    { title: "job", class: "grow", cell: (each) => h("a", { href: href(["job", each.job]) }, each.name) },
+    { title: "queue", class: "named", cell: (each) => each.queue },
+    { title: "stops", class: "n named", cell: (each) => whole(each.lost.count) },
+    { title: "lost", class: "n named", cell: (each) => gpuHours(each.lost.gpu_s) },
   ];
-  if (hasPrice) columns.push({ title: "cost", class: "n", cell: (each) => money(each.lost.cost) });
-  return table(columns, cost.jobs.slice(0, 5), { keyOf: (each) => each.job, caption: "Jobs that lost the most work", empty: "No work was lost to evictions or failures." });
+  if (hasPrice) columns.push({ title: "cost", class: "n named", cell: (each) => money(each.lost.cost) });
+  return table(columns, cost.jobs.slice(0, 5), { keyOf: (each) => each.job, caption: "Jobs that lost the most work", empty: "No work was lost to evictions or failures.", stacks: true });
 }
 
 function serverList({ leader, standbys }) {

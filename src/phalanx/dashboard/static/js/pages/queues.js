@@ -4,13 +4,14 @@ import { h } from "../dom.js";
 import { get, path, post, put } from "../api.js";
 import { choice, confirmed, panel, problem, table, toast } from "../components.js";
 import { amount, plural } from "../format.js";
-import { inWords, noteOf, resourcesOf, scaleOf, shareBar, treeOf } from "../queue-bars.js";
+import { borrowText, inWords, resourcesOf, scaleOf, shareBar, treeOf } from "../queue-bars.js";
 import { href } from "../router.js";
 
 const UNITS = { gpu: "GPUs", cpu: "CPUs", memory: "of memory" };
 
 export function queues(context) {
   let shares = null;
+  let isTrialNew = false; // it is brought into view once
   let trial = null; // {queue, weight, plan, error}: what a weight would do
 
   async function load(signal) {
@@ -19,6 +20,7 @@ export function queues(context) {
 
   async function tryWeight(queue, weight) {
     trial = { queue, weight, plan: null, error: null };
+    isTrialNew = true;
     context.update();
     try {
       const plan = await post(path`/queues/${queue}/plan`, { body: { weight } });
@@ -54,19 +56,19 @@ export function queues(context) {
     const resource = resources.includes(context.params.resource) ? context.params.resource : resources[0] || "gpu";
     const scale = scaleOf(shares, resource);
     const of = (queue, field) => amount(queue[field][resource]);
-    const number = (field) => (queue) => (resource in queue[field] ? inWords(resource, of(queue, field)) : "—");
+    const number = (field) => (queue) => (resource in queue[field] ? inWords(resource, of(queue, field)) : "");
     const columns = [
-      { title: "queue", cell: (queue) => h("span", { class: `depth-${Math.min(queue.depth, 4)}` }, h("a", { href: href("jobs", { queue: queue.queue }) }, queue.queue)) },
-      { title: "", class: "bar-cell", cell: (queue) => shareBar(queue, resource, scale) },
-      { title: "used", class: "n", cell: number("used") },
-      { title: "fair share", class: "n", cell: number("deserved") },
-      { title: "wanted", class: "n", cell: number("requested") },
-      { title: "quota", class: "n", cell: number("quota") },
-      { title: "limit", class: "n", cell: number("limit") },
-      { title: "running", class: "n", cell: (queue) => String(queue.running) },
-      { title: "pending", class: "n", cell: (queue) => String(queue.pending) },
-      { title: "", cell: (queue) => h("span.muted", noteOf(queue, resource)) },
-      { title: "weight", class: "n", cell: (queue) => weightCell(queue) },
+      { title: "queue", class: "grow", cell: (queue) => h("span", { class: `depth-${Math.min(queue.depth, 4)}` }, h("a", { href: href("jobs", { queue: queue.queue }) }, queue.queue)) },
+      { title: "", class: "bar-cell line", cell: (queue) => shareBar(queue, resource, scale) },
+      { title: "used", class: "n named", cell: number("used") },
+      { title: "fair share", class: "n named", cell: number("deserved") },
+      { title: "wanted", class: "n named", cell: number("requested") },
+      { title: "quota", class: "n named", cell: number("quota") },
+      { title: "limit", class: "n named", cell: number("limit") },
+      { title: "running", class: "n named", cell: (queue) => (queue.running ? String(queue.running) : "") },
+      { title: "pending", class: "n named", cell: (queue) => (queue.pending ? String(queue.pending) : "") },
+      { title: "", class: "tight muted", cell: (queue) => queue.stopped ? "stopped" : borrowText(queue, resource) },
+      { title: "weight", class: "n named", cell: (queue) => weightCell(queue) },
     ];
     return [
       h(
@@ -75,7 +77,7 @@ export function queues(context) {
         h("span.muted", `the cluster has ${inWords(resource, amount(shares.capacity[resource]))} ${UNITS[resource] || resource}`),
         h("span.end", choice("Resource", resource, resources.map((name) => [name, name]), (value) => context.setParams({ resource: value }))),
       ),
-      panel("Shares", "bar: used, striped: borrowed, grey: wanted · marks: fair share, violet quota, red limit", table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." })),
+      panel("Shares", "bar: used, striped: borrowed, grey: wanted · marks: fair share, violet quota, red limit", table(columns, treeOf(shares.queues), { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues.", stacks: true })),
       trial ? trialPanel(resource) : h("p.muted", "Change a weight to see what the next plan would do. Nothing changes before you confirm it."),
     ];
   }
@@ -107,25 +109,34 @@ export function queues(context) {
     const before = new Map(plan.before.map((each) => [each.queue, each]));
     const scale = scaleOf({ ...shares, queues: [...plan.before, ...plan.after] }, resource);
     const share = (each) => inWords(resource, amount(each.deserved[resource]));
+    const changed = treeOf(plan.after).filter((each) => share(before.get(each.queue) || each) !== share(each) || each.queue === queue);
+    const same = plan.after.length - changed.length;
     const columns = [
-      { title: "queue", cell: (each) => h("span", { class: `depth-${Math.min(each.depth, 4)}` }, each.queue) },
-      { title: "fair share now", class: "n", cell: (each) => share(before.get(each.queue) || each) },
-      { title: "then", class: "n", cell: (each) => h(share(before.get(each.queue) || each) === share(each) ? "span" : "strong", share(each)) },
-      { title: "", class: "bar-cell", cell: (each) => shareBar(each, resource, scale) },
+      { title: "queue", class: "grow", cell: (each) => h("span", { class: `depth-${Math.min(each.depth, 4)}` }, each.queue) },
+      { title: "fair share now", class: "n named", cell: (each) => share(before.get(each.queue) || each) },
+      { title: "then", class: "n named", cell: (each) => h(share(before.get(each.queue) || each) === share(each) ? "span" : "strong", share(each)) },
+      { title: "", class: "bar-cell line", cell: (each) => shareBar(each, resource, scale) },
     ];
     const isAdmin = context.session.role === "admin";
     return panel(
       title,
       null,
       h("div.why", sentence(plan.message)),
-      table(columns, treeOf(plan.after), { keyOf: (each) => each.queue, caption: "Fair shares before and after" }),
+      table(columns, changed, { keyOf: (each) => each.queue, caption: "Fair shares before and after", stacks: true }),
+      same ? h("p.muted", `${plural(same, "other queue")} would keep ${same === 1 ? "its" : "their"} fair share.`) : null,
       plan.victims.length ? h("p.muted", `${plural(plan.victims.length, "gang")} would be evicted.`) : null,
       h(
         "div.row.actions",
+      { created: intoView, updated: intoView },
         isAdmin ? h("button.primary", { type: "button", onclick: setWeight }, `Set weight ${weight} …`) : h("span.muted", "Only an admin can set a weight."),
         h("button", { type: "button", onclick: () => { trial = null; context.update(); } }, "Discard"),
       ),
     );
+  }
+
+  function intoView(node) {
+    if (isTrialNew) node.scrollIntoView({ block: "nearest" });
+    isTrialNew = false;
   }
 
   return { title: () => "Queues", load, view, wants: () => true };
