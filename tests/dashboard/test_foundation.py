@@ -76,7 +76,7 @@ async def test_the_page_is_small_and_lets_no_string_become_html() -> None:
     assert not re.search(r"<style|style=|\son\w+=|https?:", html)
     linked = set(re.findall(r'"/dashboard/([^"]+)"', html))
     # The browser asks for all modules at once, and not for one after another.
-    assert linked == files.keys() - {"index.html", "js/stream-worker.js"}
+    assert linked == files.keys() - {"index.html", "js/server-probe.js", "js/stream-worker.js"}
     # The wheel has what the folder has.
     assert (resources.files("phalanx.dashboard") / "static" / "index.html").is_file()
 

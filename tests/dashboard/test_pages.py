@@ -1,16 +1,11 @@
 """The pages of the cluster as a whole: overview, cluster, queues."""
 
-from pathlib import Path
-from urllib.parse import urlsplit
-
 import pytest
 from playwright.async_api import Page, expect
 
 from tests.dashboard.pages import accessibility_problems, open_page
 from tests.integration.api.serving import Running
 from tests.integration.api.test_overview import a_cluster, placed, submit
-from tests.integration.server.processes import ServerProcess, sqlite_at
-from tests.plain_http import async_http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -112,26 +107,3 @@ async def test_pages_of_the_cluster_fit_a_phone_in_both_themes(
             await open_page(page, cluster.url, address, heading)
             assert await fits(page), (theme, address)
             assert not await accessibility_problems(page), (theme, address)
-
-
-async def test_a_restarted_server_is_followed_again_without_a_reload(
-    page: Page, tmp_path: Path
-) -> None:
-    server = await ServerProcess.start(sqlite_at(tmp_path), "one")
-    try:
-        await server.line("leading")
-        await open_page(page, server.url, "jobs", "Jobs")
-        await page.get_by_text("· live").wait_for()
-        await page.evaluate("window.kept = true")
-        port = urlsplit(server.url).port
-        await server.kill()
-        await page.get_by_text("reconnecting …").wait_for()
-        server = await ServerProcess.start(sqlite_at(tmp_path), "one", f"--port={port}")
-        await server.line("leading")
-        await page.get_by_text("· live").wait_for()
-        async with async_http_client(server.url) as client:
-            await client.post("/jobs", json={"name": "later", "roles": {"w": {"command": "true"}}})
-        await page.get_by_role("link", name="default/later").wait_for()
-        assert await page.evaluate("window.kept")
-    finally:
-        await server.kill()

@@ -1,19 +1,26 @@
 """The files of the dashboard over HTTP, with the headers that keep scripts of others out of it."""
 
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar import Request, Response, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
+from phalanx.api.auth import identify
+from phalanx.api.servers import current_servers
 from phalanx.api.services import services_of
-from phalanx.dashboard.files import INDEX, dashboard_files
+from phalanx.dashboard.files import INDEX, PROBE, dashboard_files
+from phalanx.identity.principal import Unauthorised
+from phalanx.store.protocol import StoreError
 
 #: Scripts, styles and requests of this server only, and none of them inside the page's HTML.
 _POLICY = (
     "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self';"
     " frame-ancestors 'none'"
 )
+_NOTHING = ["'none'"]
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "no-referrer",
@@ -34,7 +41,25 @@ async def index(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 @get("/dashboard/{file:path}", media_type="text/plain", summary="A file of the dashboard")
 async def dashboard_file(request: Request[Any, Any, Any], file: FromPath[str]) -> Response[bytes]:
-    return _file(request, file.removeprefix("/"))
+    path = file.removeprefix("/")
+    response = _file(request, path)
+    if path == PROBE:
+        response.headers["Content-Security-Policy"] = await _probe_policy(request)
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+async def _probe_policy(request: Request[Any, Any, Any]) -> str:
+    """The probe may make requests to the servers of the cluster, if its user may know them."""
+    services, addresses = services_of(request), set[str]()
+    with suppress(Unauthorised, StoreError):
+        await identify(services.auth, request.scope)
+        servers = await current_servers(services)
+        for each in (servers.leader, *servers.standbys):
+            if each is not None:
+                scheme, host, *_ = urlsplit(each.url)
+                addresses.add(f"{scheme}://{host}")
+    return f"default-src 'none'; connect-src {' '.join(sorted(addresses) or _NOTHING)}"
 
 
 def _file(request: Request[Any, Any, Any], path: str) -> Response[bytes]:

@@ -5,7 +5,7 @@ from typing import Any
 from litestar import Request, get
 
 from phalanx.api.auth import USERS
-from phalanx.api.services import services_of
+from phalanx.api.services import Services, services_of
 from phalanx.engine.standbys import current_standbys
 from phalanx.wire.servers import LeaderView, ServersView, ServerView
 
@@ -13,7 +13,11 @@ from phalanx.wire.servers import LeaderView, ServersView, ServerView
 @get("/servers", opt={"allowed": USERS}, summary="Show the leader and the standbys")
 async def servers(request: Request[Any, Any, Any]) -> ServersView:
     """Every server answers, also a standby."""
-    services = services_of(request)
+    return await current_servers(services_of(request))
+
+
+async def current_servers(services: Services) -> ServersView:
+    """The leader and the standbys of the store. Raises StoreError."""
     leader = await services.store.leader()
     standbys = await current_standbys(services.store, services.clock())
     view = None if leader is None else LeaderView(leader.holder, leader.url, leader.term)

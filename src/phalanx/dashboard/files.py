@@ -7,6 +7,8 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 INDEX = "index.html"
+#: A script with a policy of its own.
+PROBE = "js/server-probe.js"
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",

@@ -68,6 +68,8 @@ class SameOrigin:
                 f"Host is {_shown(host)}, which is not a name of this server; use localhost, set"
                 " advertise_url to a URL with this name"
             )
+        if headers and _is_link_to_dashboard(scope):
+            headers.pop(b"sec-fetch-site", None)
         own = scope["scheme"].encode() + b"://" + host
         return _foreign_page(headers, own) if headers else None
 
@@ -78,6 +80,16 @@ class SameOrigin:
         name = match[1] or match[2]
         is_below_localhost = name.endswith(".localhost") and not name.startswith(".")
         return name in self._names or is_loopback(name) or is_below_localhost
+
+
+def _is_link_to_dashboard(scope: HTTPScope) -> bool:
+    """Whether a browser opens the page of the dashboard in a tab. It has no data, and no other page
+    can read it or show it in a frame. A page whose server is gone moves to the next leader so."""
+    if scope["method"] != "GET" or scope["path"] != "/":
+        return False
+    headers = dict(scope["headers"])
+    mode, destination = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
+    return mode == b"navigate" and destination == b"document"
 
 
 def _foreign_page(headers: dict[bytes, bytes], own_origin: bytes) -> str | None:

@@ -3,6 +3,7 @@
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
+const SILENCE_MS = 45_000; // the server sends at least a comment every 15 s; a host that is gone sends nothing
 
 export class EventStream {
   // `onEvent({id, kind, data})`, `onResync()`: events were missed, load everything again.
@@ -50,7 +51,21 @@ export class EventStream {
 
   async read(stopped) {
     const headers = this.last === null ? {} : { "Last-Event-ID": this.last };
-    const answer = await fetch("/events", { headers, signal: stopped, redirect: "manual", cache: "no-store" });
+    const silence = new AbortController();
+    const signal = AbortSignal.any([stopped, silence.signal]);
+    let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    };
+    try {
+      await this.readAll(await fetch("/events", { headers, signal, redirect: "manual", cache: "no-store" }), heard);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async readAll(answer, heard) {
     if (answer.status === 401) return this.tell("signed-out");
     if (answer.type === "opaqueredirect") return this.tell("standby");
     if (!answer.ok) return this.tell("connecting");
@@ -61,6 +76,7 @@ export class EventStream {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
+      heard();
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) this.take(block);

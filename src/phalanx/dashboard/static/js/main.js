@@ -5,7 +5,7 @@
 //   dom.js            h() and render()                   components.js cards, tables, bars, dialogs, toasts
 //   api.js            requests to the public HTTP API    format.js     numbers, times, amounts
 //   live.js           events in this tab                 stream-worker.js, event-stream.js  one stream for all tabs
-//   router.js         addresses: #/jobs?phase=pending
+//   router.js         addresses: #/jobs?phase=pending    other-servers.js  the move to another server
 //
 // A page is a function of a context that returns an object. Its data live in the closure:
 //
@@ -31,6 +31,7 @@
 import { h, render } from "./dom.js";
 import { ApiError, call, get, onRefusal } from "./api.js";
 import { follow } from "./live.js";
+import { OtherServers } from "./other-servers.js";
 import { HEAD, PAGES } from "./pages.js";
 import { href, parse, setParams } from "./router.js";
 import { problem, toast } from "./components.js";
@@ -38,10 +39,15 @@ import { problem, toast } from "./components.js";
 const SOONEST_MS = 1000;
 const SHARE_OF_TIME = 10; // a page that took 0.5 s to load loads again after 5 s
 const TICK_MS = 10_000; // ages are drawn again this often
+const SERVERS_MS = 30_000; // how often the list of servers is loaded
+const MOVE_AFTER_MS = 5000; // the server did not answer for so long: look for another one
+const MOVE_AGAIN_MS = 2000;
+const PATIENCE_MS = 3000; // with a server that may be gone
 
 const app = document.getElementById("app");
 const state = { session: undefined, servers: null, connection: "connecting", page: null, name: "", error: null };
 let live = null;
+const others = new OtherServers();
 
 // Drawing
 
@@ -174,15 +180,29 @@ onRefusal((error) => {
     state.session = null;
     draw();
   }
-  if (error.status === 307) followLeader();
+  if (error.status === 307) moveSoon(0);
 });
 
-// The leader has another address: go there, to the same page. A standby only redirects, and a page cannot follow.
-async function followLeader() {
-  const servers = await get("/servers").catch(() => null);
-  if (servers && servers.leader && servers.leader.url && new URL(servers.leader.url).origin !== location.origin) {
-    location.replace(new URL(`/${location.hash}`, servers.leader.url));
+// Another server leads, or this one does not answer: go to a server that answers. A standby only redirects, and a page cannot
+// follow. Until another server answers or this one leads, the page stays as it is.
+let moving = 0;
+function moveSoon(pauseMs) {
+  moving = moving || setTimeout(move, pauseMs);
+}
+
+async function move() {
+  if (state.connection === "standby" || !(await answersHere())) {
+    await loadServers();
+    if (await others.move()) return; // the timer stays set: this page is left
   }
+  moving = 0;
+  if (["connecting", "standby"].includes(state.connection)) moveSoon(MOVE_AGAIN_MS);
+}
+
+// Whether this server answers, and leads.
+async function answersHere() {
+  const answer = await fetch("/readyz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => null);
+  return Boolean(answer && answer.ok);
 }
 
 // Pages
@@ -275,7 +295,10 @@ function take(events) {
 }
 
 async function loadServers() {
-  state.servers = await get("/servers").catch(() => state.servers);
+  const servers = await get("/servers", { signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => null);
+  if (!servers) return;
+  state.servers = servers;
+  others.know(servers);
   draw();
 }
 
@@ -285,7 +308,8 @@ function onState(connection) {
     loadServers();
     refresh();
   }
-  if (connection === "standby") followLeader();
+  if (connection === "standby") moveSoon(0);
+  if (connection === "connecting") moveSoon(MOVE_AFTER_MS);
   if (connection === "signed-out" && state.session) start();
   draw();
 }
@@ -317,4 +341,5 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden && state.page && state.page.isStale) refreshNow();
 });
 setInterval(() => document.hidden || !state.page || draw(), TICK_MS);
+setInterval(() => document.hidden || state.connection !== "live" || loadServers(), SERVERS_MS);
 start();

@@ -1,0 +1,83 @@
+"""A page that is open while its server is killed: the server comes back, or a standby leads."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Page
+
+from tests.dashboard.pages import open_page
+from tests.integration.server.processes import ServerProcess, phalanx, sqlite_at
+from tests.plain_http import async_http_client
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_restarted_server_is_followed_again_without_a_reload(
+    page: Page, tmp_path: Path
+) -> None:
+    server = await ServerProcess.start(sqlite_at(tmp_path), "one")
+    try:
+        await server.line("leading")
+        await open_page(page, server.url, "jobs", "Jobs")
+        await page.get_by_text("· live").wait_for()
+        await page.evaluate("window.kept = true")
+        port = urlsplit(server.url).port
+        await server.kill()
+        await page.get_by_text("reconnecting …").wait_for()
+        server = await ServerProcess.start(sqlite_at(tmp_path), "one", f"--port={port}")
+        await server.line("leading")
+        await page.get_by_text("· live").wait_for()
+        async with async_http_client(server.url) as client:
+            await client.post("/jobs", json={"name": "later", "roles": {"w": {"command": "true"}}})
+        await page.get_by_role("link", name="default/later").wait_for()
+        assert await page.evaluate("window.kept")
+    finally:
+        await server.kill()
+
+
+async def test_a_page_whose_server_was_killed_continues_at_the_next_leader(
+    page: Page, tmp_path: Path
+) -> None:
+    store = sqlite_at(tmp_path)
+    _, token, _ = await phalanx("token", "create", "root", "--role=admin", f"--store={store}")
+    flags = ("--loopback-open=false", "--lease=2s")
+    leader = await ServerProcess.start(store, "one", *flags)
+    await leader.line("leading")
+    standby = await ServerProcess.start(store, "two", *flags)
+    try:
+        await page.goto(f"{leader.url}/#/jobs?phase=pending")
+        await page.get_by_label("Token").fill(token.strip())
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_text("leader one · 1 standby · live").wait_for()
+        await leader.kill()
+        await page.get_by_text(re.compile("leader two .*· live")).wait_for()
+        # The same page with its filter, and the session is that of the cookie.
+        assert page.url == f"{standby.url}/#/jobs?phase=pending"
+        await page.get_by_role("button", name="Sign out root").wait_for()
+        headers = {"Authorization": f"Bearer {token.strip()}"}
+        async with async_http_client(standby.url, headers=headers) as client:
+            await client.post("/jobs", json={"name": "later", "roles": {"w": {"command": "true"}}})
+        await page.get_by_role("link", name="default/later").wait_for()
+    finally:
+        await leader.kill()
+        await standby.kill()
+
+
+async def test_only_the_probe_may_reach_other_servers(tmp_path: Path) -> None:
+    store = sqlite_at(tmp_path)
+    server = await ServerProcess.start(store, "one")
+    try:
+        await server.line("leading")
+        async with async_http_client(server.url) as client:
+            policies = [
+                (await client.get(path)).headers["content-security-policy"]
+                for path in ("/", "/dashboard/js/main.js", "/dashboard/js/server-probe.js")
+            ]
+        assert policies[0] == policies[1]
+        assert policies[0].startswith("default-src 'self';")
+        assert "connect-src" not in policies[0]
+        assert policies[2] == f"default-src 'none'; connect-src {server.url}"
+    finally:
+        await server.kill()
