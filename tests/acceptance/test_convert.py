@@ -77,7 +77,7 @@ def test_a_worker_without_a_container_runtime_never_runs_the_command_of_an_image
     tmp_path: Path,
 ) -> None:
     with Fleet(tmp_path, "--image-pinning=off") as fleet:
-        fleet.work("w", "--label=runtime=containers", "--no-containers")
+        fleet.work("w", "--label=runtime=containers", "--container-runtime=none")
         [job] = fleet.submit(pod("imaged").replace("command:", "image: train:7b, command:"))
         with Following(fleet.terminal.start("events", "-f", job)) as events:
             assert events.line_with("this worker has no container runtime", wait_s=30)

@@ -6,20 +6,21 @@ from typing import Any
 import pytest
 
 from phalanx.agent.containers.create_command import (
-    ContainerSecrets,
-    ContainerUser,
-    NewContainer,
     SecurityRefused,
     check_security,
     create_command,
     user_in_container,
 )
-from phalanx.agent.containers.runtime import ContainerMount, ContainerPolicy, ContainerRuntime
+from phalanx.agent.containers.docker import Docker
+from phalanx.agent.containers.new_container import ContainerSecrets, ContainerUser, NewContainer
+from phalanx.agent.containers.podman import Podman
+from phalanx.agent.containers.runtime import ContainerMount, ContainerPolicy
 from phalanx.agent.messages import TaskUser
 from phalanx.core.spec.security import ContainerSecurity
 from phalanx.wire.sync import TaskSpec
 
-RUNTIME = ContainerRuntime("/usr/bin/podman", "/usr/bin/runc")
+RUNTIME = Podman("/usr/bin/podman", "/usr/bin/runc", "/state/runtime")
+DOCKER = Docker("/usr/bin/docker", "unix:///run/docker.sock", "/workers", "/usr/bin/runc")
 POLICY = ContainerPolicy(RUNTIME)
 
 
@@ -54,6 +55,20 @@ def test_real_gpus_are_devices_that_the_container_numbers_from_zero() -> None:
     words = created(spec, ContainerPolicy(RUNTIME, has_gpus=True), CUDA_VISIBLE_DEVICES="2,5")
     assert values(words, "--device") == ["nvidia.com/gpu=2", "nvidia.com/gpu=5"]
     assert values(words, "--env") == ["CUDA_VISIBLE_DEVICES=0,1"]
+
+
+def test_docker_gets_the_devices_in_one_option_and_the_whole_path_of_the_control_group() -> None:
+    policy = ContainerPolicy(DOCKER, has_gpus=True)
+    words = created(task(devices=(2, 5)), policy, CUDA_VISIBLE_DEVICES="2,5")
+    assert values(words, "--gpus") == ['"device=2,5"']
+    assert values(words, "--env") == ["CUDA_VISIBLE_DEVICES=0,1"]
+    assert values(words, "--cgroup-parent") == ["/workers/phalanx-1/j-1.0.2"]
+
+
+def test_docker_gets_the_program_as_an_option_and_the_rest_as_arguments() -> None:
+    words = created(task(command=("train", "--fast"), args=("3",)), ContainerPolicy(DOCKER))
+    assert values(words, "--entrypoint") == ["train"]
+    assert words[-3:] == ["train:1", "--fast", "3"]
 
 
 def test_simulated_gpus_are_no_devices() -> None:

@@ -119,11 +119,14 @@ class RunSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
 class ContainerCalls(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the spawner runs a container that the link has created."""
 
+    runtime: str  #: podman or docker
     process_tag: int  #: its processes have it from their start
     init: tuple[str, ...]  #: the command that creates its processes, which then wait
     start: tuple[str, ...]  #: the command that lets its program start
     monitor_pid_file: str  #: written by `init`: the pid of the process that waits for its end
-    pid_file: str  #: written by `init`: the pid of its first process
+    pid_file: str = ""  #: written by `init`: the pid of its first process; empty under a daemon
+    #: The command after which a daemon does not start it any more; empty without a daemon.
+    remove: tuple[str, ...] = ()
 
 
 class PrepareStart(msgspec.Struct, frozen=True, tag=True):

@@ -3,33 +3,36 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from phalanx.agent.containers.detection import find_runtime
 from phalanx.agent.containers.runtime import (
     ContainerMount,
     ContainerPolicy,
     NoRuntime,
-    find_runtime,
     has_apparmor,
 )
+from phalanx.agent.containers.runtime_choice import RuntimeChoice
 from phalanx.cli.settings import refuse
 
 _EXAMPLE = "/data, /data:/mnt/data or /data:/mnt/data:ro"
 
 
 class ContainerChoice(NamedTuple):
-    is_on: bool
+    runtime: RuntimeChoice
     mounts: list[str]
     allow_privileged: bool
     has_gpus: bool  #: the worker has GPUs that are not simulated
 
 
-def container_policy(choice: ContainerChoice) -> ContainerPolicy | str:
+def container_policy(choice: ContainerChoice, state_dir: Path) -> ContainerPolicy | str:
     """The settings on containers, or why this worker runs none."""
-    if not choice.is_on:
-        return "--no-containers"
+    if choice.runtime is RuntimeChoice.NONE:
+        return "--container-runtime none"
     mounts = tuple(map(_mount, choice.mounts))
     try:
-        runtime = find_runtime()
+        runtime = find_runtime(choice.runtime, state_dir)
     except NoRuntime as error:
+        if choice.runtime is not RuntimeChoice.AUTO:
+            refuse(f"--container-runtime {choice.runtime}: {error}")
         if mounts or choice.allow_privileged:
             flag = "--container-mount" if mounts else "--allow-privileged"
             refuse(f"{flag}: this worker cannot run containers: {error}")

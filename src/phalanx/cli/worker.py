@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phalanx.agent.containers.runtime_choice import RuntimeChoice
 from phalanx.cli.completion import Worker
 from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.log_options import Format, Level
-from phalanx.cli.options import whole_number
+from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
 from phalanx.cli.visible_text import say
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from phalanx.agent.worker import WorkerSettings
     from phalanx.client import Client
 
-#: The labels of a worker that runs container images.
-CONTAINERS = NEEDS_RUNTIME | {"container_runtime": "podman"}
 #: Processes and threads of one task.
 DEFAULT_PROCESSES = 4096
 
@@ -165,12 +164,15 @@ TaskUids = Annotated[
         help="Range from which each namespace without a user gets a uid of its own.",
     ),
 ]
-NoContainers = Annotated[
-    bool,
+Runtime = Annotated[
+    RuntimeChoice,
     typer.Option(
-        "--no-containers",
-        envvar="PHALANX_NO_CONTAINERS",
-        help="Do not run container images, even if podman is installed.",
+        "--container-runtime",
+        envvar="PHALANX_CONTAINER_RUNTIME",
+        metavar="NAME",
+        parser=one_of(RuntimeChoice),
+        help="Container runtime: podman, docker, none (the worker runs no images), or auto (podman,"
+        " or else Docker).",
     ),
 ]
 ContainerMounts = Annotated[
@@ -224,7 +226,7 @@ def worker(  # noqa: PLR0913, PLR0917
     task_processes: Processes = DEFAULT_PROCESSES,
     task_user: TaskUser = None,
     task_uids: TaskUids = None,
-    no_containers: NoContainers = False,
+    runtime: Runtime = RuntimeChoice.AUTO,
     container_mount: ContainerMounts = None,
     allow_privileged: AllowPrivileged = False,
     log_format: Format = LogFormat.TEXT,
@@ -236,19 +238,19 @@ def worker(  # noqa: PLR0913, PLR0917
     """
     if context.invoked_subcommand is not None:
         return
-    from phalanx.agent import hardware  # noqa: PLC0415
+    from phalanx.agent.hardware import detect  # noqa: PLC0415
     from phalanx.agent.link.sync_loop import Registration  # noqa: PLC0415
     from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
     from phalanx.agent.worker import WorkerSettings  # noqa: PLC0415
     from phalanx.cli.container_options import ContainerChoice, container_policy  # noqa: PLC0415
 
-    detected = hardware.detect()
-    amounts = _amounts(resources)
+    detected, amounts = detect(), _amounts(resources)
     has_gpus = "gpu" in detected.resources and "gpu" not in amounts
-    choice = ContainerChoice(not no_containers, container_mount or [], allow_privileged, has_gpus)
-    limits = LimitPolicy(cpu_quota, task_processes or None)
+    state_dir = (state_dir or state_directory(os.environ) / "worker").absolute()
+    choice = ContainerChoice(runtime, container_mount or [], allow_privileged, has_gpus)
     users = user_policy(task_user or [], task_uids)
-    tasks = TaskPolicy(limits, users, container_policy(choice))
+    limits = LimitPolicy(cpu_quota, task_processes or None)
+    tasks = TaskPolicy(limits, users, container_policy(choice, state_dir))
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
@@ -261,7 +263,7 @@ def worker(  # noqa: PLR0913, PLR0917
     settings = WorkerSettings(
         servers=servers,
         fingerprint=_fingerprint(fingerprint, servers),
-        state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
+        state_dir=state_dir,
         registration=registration,
         keep=keep,
         join_token=_token(token_file),
@@ -285,7 +287,10 @@ def _run(settings: "WorkerSettings", log_format: LogFormat, log_level: LogLevel)
 def _ability_labels(tasks: "TaskPolicy") -> dict[str, str]:
     """The labels that say which tasks the worker can run."""
     of_users = NEEDS_USERS if tasks.users.is_set else {}
-    return NEEDS_AGENT | of_users | ({} if isinstance(tasks.containers, str) else CONTAINERS)
+    of_containers = {}
+    if not isinstance(tasks.containers, str):
+        of_containers = NEEDS_RUNTIME | {"container_runtime": tasks.containers.runtime.name}
+    return NEEDS_AGENT | of_users | of_containers
 
 
 def _urls(given: list[str] | None) -> tuple[str, ...]:

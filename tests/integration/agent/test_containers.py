@@ -6,12 +6,19 @@ import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from phalanx.secrets.encryption import add_key
+from tests.integration.agent.container_site import (
+    ALONE,
+    WAIT,
+    ContainerSite,
+    children,
+    container_pids,
+    name_of,
+)
 from tests.integration.agent.machines import Fleet, Machine, is_alive
 from tests.integration.agent.registry import (
     NEEDED,
@@ -77,9 +84,6 @@ spec:
         ("Worker", 4, "gpu", "nvidia.com/gpu: 2"),
     )
 )
-#: Fails if another attempt of the task runs at the same time.
-WAIT = "echo up >/shared/ready; while ! test -e /shared/go; do sleep 0.1; done; "
-ALONE = "mkdir /shared/alive || { echo >/shared/overlap; exit 9; }; "
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -107,83 +111,10 @@ def storages(
         gated.remove()
 
 
-class Site:
-    """Workers that run containers, and what a user asks of them."""
-
-    def __init__(
-        self, fleet: Fleet, host: str, storages: tuple[Storage, Storage], shared: Path
-    ) -> None:
-        self.fleet = fleet
-        self.host = host  #: of the registry
-        self.storages = storages
-        self.shared = shared  #: a folder that every container has as /shared
-
-    @property
-    def machine(self) -> Machine:
-        return self.fleet.machines[0]
-
-    async def work(self, name: str, *, storage: int = 0) -> Machine:
-        machine = Machine(self.fleet.folder, name, self.fleet.server.url)
-        self.fleet.machines.append(machine)
-        await self.start(machine, storage=storage)
-        return machine
-
-    async def start(self, machine: Machine, *, storage: int = 0) -> None:
-        mount = f"--container-mount={self.shared}:/shared"
-        resources = "--resources=gpu=8,cpu=64,memory=512Gi"
-        await machine.start(mount, resources, before=(), **self.storages[storage].variables)
-        await self.fleet.ready()
-
-    async def submit(self, command: object, **fields: Any) -> str:
-        fields["image"] = f"{self.host}/{fields.get('image', 'train:1')}"
-        own: dict[str, Any] = {} if command is None else {"command": command}
-        names = (
-            "per_node",
-            "replicas",
-            "resources",
-            "security",
-            "env",
-            "image",
-            "args",
-            "secret_files",
-        )
-        role = own | {name: fields.pop(name) for name in names if name in fields}
-        return await self.fleet.submit(roles={"worker": role}, **fields)
-
-    async def finished(self, command: object, **fields: Any) -> dict[str, Any]:
-        job = await self.submit(command, **fields)
-        return await self.fleet.reach(job, "done", "failed")
-
-    async def refusal(self, **fields: Any) -> str:
-        """Why a job that no worker can prepare fails without a start."""
-        job = await self.submit("touch /shared/started", **fields)
-        failed = await self.fleet.reach(job, "failed")
-        assert not await self.records(job, "GangStarting")
-        assert len(await self.records(job, "ReservationLost")) == 2
-        return str(failed["cause"])
-
-    async def records(self, job: str, kind: str) -> list[dict[str, Any]]:
-        return [each for each in await self.fleet.events(job) if each["kind"] == kind]
-
-    async def written(self, name: str) -> str:
-        """The content of a file that a container writes to the shared folder."""
-        path = self.shared / name
-
-        async def exists() -> bool:
-            return path.exists() and bool(path.read_text())
-
-        await eventually(exists, PATIENCE_S, self.machine.log)
-        return path.read_text().strip()
-
-    async def logs(self, job: str) -> str:
-        url = f"{self.fleet.server.url}/jobs/{job}/logs?task=0"
-        return (await self.fleet.client.get(url)).text
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def _site(
     registry: Registry, storages: tuple[Storage, Storage], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[ContainerSite[Storage]]:
     folder = tmp_path_factory.mktemp("site")
     shared = folder / "shared"
     shared.mkdir()
@@ -193,26 +124,21 @@ async def _site(
     add_key(key)
     images = ",".join(f"{TF_IMAGE.format(kind)}={registry.host}/tf:1" for kind in ("cpu", "gpu"))
     await fleet.serve("--suspect-jobs=1000", f"--secret-key-file={key}", f"--image-map={images}")
-    site = Site(fleet, registry.host, storages, shared)
+    site = ContainerSite(fleet, registry.host, storages, shared)
     await site.work("w-0")
     yield site
     await fleet.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def site(_site: Site) -> AsyncIterator[Site]:
+async def site(_site: ContainerSite[Storage]) -> AsyncIterator[ContainerSite[Storage]]:
     """A server with one worker. Every test has an empty shared folder."""
     yield _site
-    for job in (await _site.fleet.get("/jobs?finished=false"))["jobs"]:
-        # It may be done by now.
-        await _site.fleet.client.delete(f"{_site.fleet.server.url}/jobs/{job['id']}")
-        await _site.fleet.reach(job["id"], "cancelled", "done")
-    for path in _site.shared.iterdir():
-        path.rmdir() if path.is_dir() else path.unlink()
+    await _site.clear()
 
 
 async def test_a_slow_pull_on_one_worker_delays_the_whole_gang(
-    site: Site, registry: Registry
+    site: ContainerSite[Storage], registry: Registry
 ) -> None:
     other = await site.work("w-1", storage=1)
     labels = [each["tags"] for each in await site.fleet.get("/workers")]
@@ -239,14 +165,16 @@ async def test_a_slow_pull_on_one_worker_delays_the_whole_gang(
     await site.fleet.client.delete(f"{site.fleet.server.url}/workers/w-1")
 
 
-async def test_a_pull_that_fails_is_a_reason_with_the_answer_of_the_registry(site: Site) -> None:
+async def test_a_pull_that_fails_is_a_reason_with_the_answer_of_the_registry(
+    site: ContainerSite[Storage],
+) -> None:
     why = await site.refusal(image="nothing:1")
     assert f"cannot pull image {site.host}/nothing:1" in why
     assert "manifest unknown" in why
     assert why.endswith("; gave up after 2 attempts on w-0")
 
 
-async def test_an_image_of_the_host_is_not_pulled(site: Site) -> None:
+async def test_an_image_of_the_host_is_not_pulled(site: ContainerSite[Storage]) -> None:
     job = await site.fleet.submit(
         roles={"worker": {"image": "localhost/nothing:1", "command": "true"}}
     )
@@ -254,7 +182,9 @@ async def test_an_image_of_the_host_is_not_pulled(site: Site) -> None:
     assert "image localhost/nothing:1 is not in the storage of this worker" in failed["cause"]
 
 
-async def test_a_task_has_its_files_variables_user_and_output_in_the_container(site: Site) -> None:
+async def test_a_task_has_its_files_variables_user_and_output_in_the_container(
+    site: ContainerSite[Storage],
+) -> None:
     command = (
         'echo "rank $RANK of $WORLD_SIZE, $GREETING"; id -u; touch /file || echo read-only;'
         ' echo \'{"step": 7, "checkpoint": true}\' >>"$PHALANX_PROGRESS";'
@@ -272,7 +202,7 @@ async def test_a_task_has_its_files_variables_user_and_output_in_the_container(s
     assert saved["step"] == 7
 
 
-async def test_the_program_of_the_image_gets_the_arguments(site: Site) -> None:
+async def test_the_program_of_the_image_gets_the_arguments(site: ContainerSite[Storage]) -> None:
     storage = site.storages[0]
     digest = storage.publish("entry:1", "--change", 'ENTRYPOINT ["echo"]')
     _, second = [
@@ -282,7 +212,9 @@ async def test_the_program_of_the_image_gets_the_arguments(site: Site) -> None:
     assert not await site.records(second["id"], "TaskPreparing"), "it was in the storage"
 
 
-async def test_a_tfjob_runs_with_other_images_in_place_of_those_that_it_names(site: Site) -> None:
+async def test_a_tfjob_runs_with_other_images_in_place_of_those_that_it_names(
+    site: ContainerSite[Storage],
+) -> None:
     show = '#!/bin/sh\necho "$(pwd) $TF_CONFIG $*" >>/shared/shown\n'
     site.storages[0].publish("tf:1", python=show)
     sent = await site.fleet.client.post(
@@ -300,7 +232,9 @@ async def test_a_tfjob_runs_with_other_images_in_place_of_those_that_it_names(si
     assert sum("--device=gpu" in line for line in lines) == 4
 
 
-async def test_the_commands_on_the_page_install_podman_and_start_a_worker(site: Site) -> None:
+async def test_the_commands_on_the_page_install_podman_and_start_a_worker(
+    site: ContainerSite[Storage],
+) -> None:
     page = (Path(__file__).parents[3] / "docs/how-to/containers.md").read_text("utf-8")
     [block] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     install, start = block.splitlines()
@@ -316,7 +250,9 @@ async def test_the_commands_on_the_page_install_podman_and_start_a_worker(site: 
     await site.fleet.client.delete(f"{site.fleet.server.url}/workers/w-page")
 
 
-async def test_a_stop_reaches_every_process_and_the_next_attempt_resumes(site: Site) -> None:
+async def test_a_stop_reaches_every_process_and_the_next_attempt_resumes(
+    site: ContainerSite[Storage],
+) -> None:
     machine = site.machine
     # The container ends with its program, which waits for a process in the background.
     command = (
@@ -335,7 +271,7 @@ async def test_a_stop_reaches_every_process_and_the_next_attempt_resumes(site: S
 
 
 async def test_a_program_without_a_handler_ends_with_the_stop_and_not_after_the_grace(
-    site: Site,
+    site: ContainerSite[Storage],
 ) -> None:
     job = await site.submit("echo up >/shared/ready; sleep 600", grace="10m")
     await site.written("ready")
@@ -343,12 +279,16 @@ async def test_a_program_without_a_handler_ends_with_the_stop_and_not_after_the_
     await site.fleet.reach(job, "cancelled")
 
 
-async def test_a_task_that_exceeds_its_memory_is_killed_and_the_job_says_so(site: Site) -> None:
+async def test_a_task_that_exceeds_its_memory_is_killed_and_the_job_says_so(
+    site: ContainerSite[Storage],
+) -> None:
     failed = await site.finished("tail /dev/zero", resources={"memory": "48Mi"}, restart="never")
     assert "was killed for memory" in failed["cause"], failed["cause"]
 
 
-async def test_a_killed_monitor_changes_nothing_for_its_container(site: Site) -> None:
+async def test_a_killed_monitor_changes_nothing_for_its_container(
+    site: ContainerSite[Storage],
+) -> None:
     machine = site.machine
     job = await site.submit(f"{WAIT} exit 5", restart="never")
     await site.written("ready")
@@ -359,7 +299,9 @@ async def test_a_killed_monitor_changes_nothing_for_its_container(site: Site) ->
     assert failed["cause"] == "task 0 exited with code 5 on w-0"
 
 
-async def test_a_container_outlives_the_link_and_not_the_spawner(site: Site) -> None:
+async def test_a_container_outlives_the_link_and_not_the_spawner(
+    site: ContainerSite[Storage],
+) -> None:
     machine = site.machine
     job = await site.submit(ALONE + WAIT, backoff="0s")
     await site.written("ready")
@@ -388,11 +330,11 @@ async def test_a_container_outlives_the_link_and_not_the_spawner(site: Site) -> 
     await eventually(is_clean, PATIENCE_S, machine.log)
 
 
-async def test_secrets_are_in_the_container_and_not_in_what_podman_writes(site: Site) -> None:
-    secret = f"{site.fleet.server.url}/secrets/default/data"
+async def test_secrets_are_in_the_container_and_not_in_what_podman_writes(
+    site: ContainerSite[Storage],
+) -> None:
     values = {"bucket": "s3-7f3a91", "token": "tok-55d2c0"}
-    answer = await site.fleet.client.put(secret, json={"data": values})
-    assert answer.status_code in (200, 201), answer.text
+    await site.set_secret("data", values)
     job = await site.submit(
         'echo "$BUCKET" | cat - "$PHALANX_SECRETS/token" >/shared/secrets; echo "$BUCKET"; ' + WAIT,
         env={"BUCKET": "${resources.data.bucket}", "PLAIN": "plain-value"},
@@ -411,7 +353,9 @@ async def test_secrets_are_in_the_container_and_not_in_what_podman_writes(site: 
     assert not [value for value in values.values() if value in written]
 
 
-async def test_a_worker_refuses_privileges_by_the_name_of_the_field(site: Site) -> None:
+async def test_a_worker_refuses_privileges_by_the_name_of_the_field(
+    site: ContainerSite[Storage],
+) -> None:
     for field in ({"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}):
         why = await site.refusal(security=field)
         assert f"security.{next(iter(field))}" in why
@@ -420,18 +364,3 @@ async def test_a_worker_refuses_privileges_by_the_name_of_the_field(site: Site) 
     assert "cannot create the container" in why or "podman init" in why
     why = await site.refusal(env={"TOKEN": "${resources.nothing.token}"})
     assert "secret default/nothing has no key token" in why
-
-
-def children(pid: int) -> list[int]:
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-
-
-def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def container_pids(machine: Machine) -> list[int]:
-    """The processes in the control groups of a worker's tasks."""
-    groups = map(Path, (machine.state / "cgroup").read_text().splitlines())
-    listed = [file for group in groups for file in group.rglob("cgroup.procs")]
-    return [int(pid) for file in listed for pid in file.read_text().split()]

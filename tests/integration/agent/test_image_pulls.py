@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from phalanx.agent.containers.docker import find_docker
 from phalanx.agent.containers.image_pulls import ImagePulls, PullRefused, is_refusal
-from phalanx.agent.containers.runtime import find_runtime
+from phalanx.agent.containers.podman import find_podman
+from tests.integration.agent.docker_daemon import DockerDaemon, skip_without_docker
 from tests.integration.agent.registry import LOGIN, Registry, Storage, skip_without_podman
 
 
@@ -34,7 +36,7 @@ async def test_an_image_that_one_namespace_has_pulled_is_given_only_to_those_wit
     storage = Storage(tmp_path / "storage", registry.host, registry.port)
     for name, value in storage.variables.items():
         monkeypatch.setenv(name, value)
-    runtime, reports = find_runtime(), list[str]()
+    runtime, reports = find_podman(tmp_path), list[str]()
     pulls = ImagePulls(runtime)
     try:
         digest = storage.publish("model:1", login=LOGIN)
@@ -59,6 +61,44 @@ async def test_an_image_that_one_namespace_has_pulled_is_given_only_to_those_wit
         await pulls.ensure(image, right, reports.append)
     finally:
         storage.remove()
+
+
+async def test_docker_gives_an_image_that_it_has_only_to_those_with_a_login(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_docker()
+    daemon, reports = DockerDaemon(), list[str]()
+    try:
+        daemon.start()
+        for name, value in daemon.variables.items():
+            monkeypatch.setenv(name, value)
+        # The control groups do not matter for pulls.
+        monkeypatch.setattr("phalanx.agent.containers.docker.common_parent", lambda _: Path("/"))
+        runtime, right = find_docker(tmp_path), logins(registry, LOGIN)
+        assert runtime.no_secret_variables == ""
+        pulls = ImagePulls(runtime)
+        daemon.log_in(right)
+        digest = daemon.publish(f"{registry.host}/model:1")
+        daemon.docker("image", "rm", f"{registry.host}/model:1")
+        daemon.log_in("{}")
+        image = f"{registry.host}/model@{digest}"
+        with pytest.raises(PullRefused, match="no basic auth credentials"):
+            await pulls.ensure(image, "", reports.append)
+        await pulls.ensure(image, right, reports.append)
+        for wrong in ("", logins(registry, "user:wrong")):
+            with pytest.raises(PullRefused, match=r"refuses access to model .*\(status 401\)"):
+                await pulls.ensure(image, wrong, reports.append)
+        assert [each.partition(" ")[0] for each in reports] == ["pulling", "pulling", "pulled"]
+        with pytest.raises(PullRefused, match="manifest unknown"):
+            await pulls.ensure(f"{registry.host}/model@sha256:{'0' * 64}", right, reports.append)
+        daemon.log_in(right)  # the login of the worker
+        await ImagePulls(runtime).ensure(image, "", reports.append)
+        # The registry does not answer: those who had the image have it still.
+        monkeypatch.setattr("phalanx.agent.containers.image_pulls._GRANT_S", 0.0)
+        await registry.close()
+        await pulls.ensure(image, right, reports.append)
+    finally:
+        daemon.close()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +160,7 @@ async def test_a_worker_pulls_only_images_with_the_gpg_signature_that_its_podman
                 }
             )
         )
-        pulls, auth = ImagePulls(find_runtime()), logins(registry, LOGIN)
+        pulls, auth = ImagePulls(find_podman(tmp_path)), logins(registry, LOGIN)
         await pulls.ensure(f"{registry.host}/signed@{signed}", auth, lambda _: None)
         with pytest.raises(PullRefused, match="A signature was required"):
             await pulls.ensure(f"{registry.host}/plain@{plain}", auth, lambda _: None)

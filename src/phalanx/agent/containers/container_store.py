@@ -14,21 +14,17 @@ from pathlib import Path
 
 import structlog
 
-from phalanx.agent.containers.create_command import (
-    ContainerSecrets,
-    ContainerUser,
-    NewContainer,
-    create_command,
-)
-from phalanx.agent.containers.podman_call import PodmanError, call_podman
-from phalanx.agent.containers.runtime import ContainerPolicy, podman_environment
-from phalanx.agent.containers.secret_runtime import write_runtime
-from phalanx.agent.messages import AttemptKey, ContainerCalls, attempt_name
+from phalanx.agent.containers.create_command import create_command
+from phalanx.agent.containers.new_container import ContainerSecrets, ContainerUser, NewContainer
+from phalanx.agent.containers.runtime import ContainerPolicy, runtime_environment
+from phalanx.agent.containers.runtime_call import RuntimeCallError, call_runtime
+from phalanx.agent.containers.secret_runtime import SECRET_RUNTIME, write_runtime
+from phalanx.agent.messages import AttemptKey, attempt_name
 from phalanx.agent.spawner.process_tree import new_tag
 from phalanx.agent.state_dir import StateDir
 from phalanx.wire.sync import TaskSpec
 
-#: Commands of podman at a time: each takes locks and memory.
+#: Commands of the runtime at a time: each takes locks and memory.
 _AT_A_TIME = 4
 #: What is to be removed within this time is removed together, and not while the next task starts.
 _COLLECT_S = 2.0
@@ -42,6 +38,7 @@ class ContainerStore:
     def __init__(self, policy: ContainerPolicy, state_dir: StateDir) -> None:
         self._policy = policy
         self._folder = state_dir.containers
+        self._secret_runtime = state_dir.path / SECRET_RUNTIME
         self._worker = hashlib.sha256(os.fsencode(state_dir.path)).hexdigest()[:12]
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._removed = asyncio.Event()  #: something is to be removed
@@ -74,34 +71,31 @@ class ContainerStore:
             secrets,
         )
 
-    def calls(self, new: NewContainer) -> ContainerCalls:
-        """How the spawner runs the container."""
-        runtime = self._policy.runtime
-        return ContainerCalls(
-            new.process_tag,
-            init=runtime.command("init", new.name, oci_runtime=new.secrets.oci_runtime),
-            start=runtime.command("start", new.name, oci_runtime=new.secrets.oci_runtime),
-            monitor_pid_file=str(new.monitor_pid_file),
-            pid_file=str(new.pid_file),
-        )
-
     def _name(self, key: AttemptKey) -> str:
         return f"phalanx-{self._worker}-{attempt_name(key)}"
 
-    def secret_runtime(self) -> str:
-        """The program that runs containers with secrets in variables. Raises OSError."""
+    def write_secret_runtime(self) -> None:
+        """Write the program that runs containers with secrets in variables. Raises OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / "runtime"
-        write_runtime(path, self._policy.runtime.oci_runtime)
-        return str(path)
+        write_runtime(self._secret_runtime, self._policy.runtime.oci_runtime)
 
     async def create(self, spec: TaskSpec, new: NewContainer) -> None:
-        """Create a container in place of one with the same name. Raises PodmanError, OSError."""
+        """Create a container in place of one with the same name.
+
+        Raises RuntimeCallError, OSError.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._created.add(new.key)
+        command = create_command(spec, new, self._policy)
         async with self._slots:
             try:
-                await call_podman(create_command(spec, new, self._policy))
+                try:
+                    await call_runtime(command)
+                except RuntimeCallError as error:
+                    if not self._policy.runtime.is_name_taken(str(error)):
+                        raise
+                    await call_runtime(self._policy.runtime.remove([new.name]))
+                    await call_runtime(command)
             except asyncio.CancelledError:
                 self.remove(new.key)
                 raise
@@ -118,6 +112,9 @@ class ContainerStore:
 
     async def run(self, live: Iterable[AttemptKey]) -> None:
         """Remove what an earlier agent has left of other attempts, then what has ended."""
+        if self._policy.runtime.keeps_variables_until_start:
+            with suppress(OSError):  # tried again with the first secrets
+                self.write_secret_runtime()
         if self._folder.is_dir():
             await self._take_over(set(live))
         while True:
@@ -134,8 +131,8 @@ class ContainerStore:
         for pause_s in _RETRIES_S:
             try:
                 async with self._slots:
-                    await call_podman(self._removal(names))
-            except PodmanError as error:
+                    await call_runtime(self._policy.runtime.remove(names))
+            except RuntimeCallError as error:
                 self._log.debug("cannot remove containers yet", names=names, error=str(error))
                 message = str(error)
                 await asyncio.sleep(pause_s)
@@ -147,8 +144,8 @@ class ContainerStore:
         label = f"label=phalanx.worker={self._worker}"
         command = ("ps", "--all", "--filter", label, "--format", "{{.Names}}")
         try:
-            listed = await call_podman(self._policy.runtime.command(*command))
-        except PodmanError as error:
+            listed = await call_runtime(self._policy.runtime.command(*command))
+        except RuntimeCallError as error:
             self._log.warning("cannot list containers", error=str(error))
             return
         kept = {self._name(key): key for key in live | self._created}
@@ -164,18 +161,14 @@ class ContainerStore:
         if names:
             with suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(  # noqa: S603
-                    self._removal(names),
-                    env=podman_environment(),
+                    self._policy.runtime.remove(names),
+                    env=runtime_environment(),
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_REST_S,
                     check=False,
                 )
             self._forget(names)
-
-    def _removal(self, names: list[str]) -> tuple[str, ...]:
-        command = ("rm", "--force", "--ignore", "--time", "0", "--volumes")
-        return self._policy.runtime.command(*command, *names)
 
     def _forget(self, names: list[str]) -> None:
         self._to_remove.difference_update(names)

@@ -1,14 +1,13 @@
 """The command line that creates the container of an attempt."""
 
-import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from phalanx.agent.containers.new_container import ContainerUser, NewContainer
 from phalanx.agent.containers.runtime import ContainerPolicy
-from phalanx.agent.containers.secret_runtime import ANNOTATION
-from phalanx.agent.messages import AttemptKey, TaskUser
+from phalanx.agent.containers.secret_runtime import MOUNT
+from phalanx.agent.messages import TaskUser
 from phalanx.core.spec.security import UNCONFINED
 from phalanx.wire.sync import TaskSpec
 
@@ -25,36 +24,6 @@ _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 class SecurityRefused(Exception):  # noqa: N818
     """The task asks for something that this worker does not allow; the message names it."""
-
-
-class ContainerUser(NamedTuple):
-    uid: int
-    gid: int
-    groups: tuple[int, ...] = ()
-
-
-class ContainerSecrets(NamedTuple):
-    """Where a container gets its secrets from: folders on a tmpfs."""
-
-    variables: Path | None = None  #: None if no variable has a secret
-    files: Path | None = None  #: mounted in the container
-    oci_runtime: str | None = None  #: the program that adds the variables
-
-
-class NewContainer(NamedTuple):
-    """What a container is created from."""
-
-    key: AttemptKey
-    name: str
-    worker: str  #: identifies the worker among those that share a storage
-    process_tag: int
-    control_group: str
-    attempt_folder: Path
-    monitor_pid_file: Path
-    pid_file: Path
-    env: dict[str, str]
-    user: ContainerUser | None  #: None for the user of the image
-    secrets: "ContainerSecrets"
 
 
 def user_in_container(
@@ -94,45 +63,42 @@ def check_security(spec: TaskSpec, policy: ContainerPolicy) -> None:
 
 
 def create_command(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> tuple[str, ...]:
-    """The command line of podman."""
+    """The command line of the container runtime."""
     if spec.image is None:
         raise AssertionError("bug: a container needs an image")
-    program: list[str] = []
+    program: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     if spec.command:
-        is_text = isinstance(spec.command, str)
-        words = ["/bin/sh", "-c", spec.command] if is_text else list(spec.command)
-        program = ["--entrypoint", json.dumps(words)]
-    return policy.runtime.command(
-        "create",
+        command = spec.command
+        words = ("/bin/sh", "-c", command) if isinstance(command, str) else command
+        program, arguments = policy.runtime.entrypoint(words)
+    return (
+        *policy.runtime.create(new),
         *_identity(new),
         *_isolation(spec, new),
-        *_security(spec, new),
+        *_security(spec, new, policy),
         *_files(spec, new, policy),
         *_devices(spec, policy),
         *_variables(spec, new, policy),
         *program,
         "--",
         spec.image,
+        *arguments,
         *spec.args,
-        oci_runtime=new.secrets.oci_runtime,
     )
 
 
 def _identity(new: NewContainer) -> Iterator[str]:
     task, attempt = new.key
-    yield from ("--name", new.name, "--replace", "--pull", "never")
+    yield from ("--pull", "never")
     labels = {"worker": new.worker, "task": task, "attempt": attempt}
     for name, value in labels.items():
         yield from ("--label", f"phalanx.{name}={value}")
-    yield from ("--conmon-pidfile", str(new.monitor_pid_file), "--pidfile", str(new.pid_file))
 
 
 def _isolation(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
     """Control groups are ours, and so are the limits; the network is that of the worker."""
-    yield from ("--network", "host", "--init", "--sdnotify", "ignore", "--no-healthcheck")
-    yield from ("--log-driver", "passthrough", "--cgroups", "no-conmon", "--pids-limit", "-1")
-    if new.control_group:
-        yield from ("--cgroup-parent", new.control_group)
+    yield from ("--network", "host", "--init", "--no-healthcheck", "--pids-limit", "-1")
     # By default podman asks for limits that a worker with lower ones cannot give. It limits itself
     # to so many open files and processes before it creates a container.
     most_processes = int(Path("/proc/sys/kernel/pid_max").read_text("ascii"))
@@ -146,7 +112,7 @@ def _isolation(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
     yield from ("--shm-size", str(spec.memory or _SHARED_MEMORY_BYTES))
 
 
-def _security(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
+def _security(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterator[str]:
     security = spec.security
     if new.user is not None:
         yield from ("--user", f"{new.user.uid}:{new.user.gid}")
@@ -159,7 +125,7 @@ def _security(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
     if security.privileged:
         yield "--privileged"
     if security.read_only_root:
-        yield "--read-only"
+        yield from policy.runtime.read_only_root()
     if security.apparmor is not None:
         yield from ("--security-opt", f"apparmor={security.apparmor}")
     for name in security.add_capabilities:
@@ -175,7 +141,7 @@ def _files(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterat
     if new.secrets.files is not None:
         yield from _mount(new.secrets.files, SECRETS, read_only=True)
     if new.secrets.variables is not None:
-        yield from ("--annotation", f"{ANNOTATION}={new.secrets.variables}")
+        yield from _mount(new.secrets.variables, Path(MOUNT))
     for mount in policy.mounts:
         yield from _mount(mount.source, mount.target, read_only=mount.read_only)
 
@@ -187,8 +153,7 @@ def _mount(source: Path, target: Path, *, read_only: bool = False) -> tuple[str,
 
 def _devices(spec: TaskSpec, policy: ContainerPolicy) -> Iterator[str]:
     if policy.has_gpus:
-        for device in spec.devices:
-            yield from ("--device", f"nvidia.com/gpu={device}")
+        yield from policy.runtime.gpus(spec.devices)
 
 
 def _variables(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterator[str]:

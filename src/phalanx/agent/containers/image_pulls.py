@@ -6,12 +6,11 @@ job of one namespace may have pulled what another namespace must not have.
 
 import asyncio
 import hashlib
-import os
 import re
 from collections.abc import Callable
 
-from phalanx.agent.containers.podman_call import PodmanError, call_podman
 from phalanx.agent.containers.runtime import ContainerRuntime
+from phalanx.agent.containers.runtime_call import RuntimeCallError
 from phalanx.registry.image_reference import ImageReference
 
 #: Images of this host are in the storage of the worker and in no registry.
@@ -24,7 +23,8 @@ _GRANT_S = 600.0
 _MOST_GRANTS = 10_000
 #: Answers of a registry that does not have the image, or does not give it with these logins.
 _REFUSALS = re.compile(
-    r"manifest unknown|name unknown|not found|unauthorized|authentication required|denied"
+    r"manifest unknown|name unknown|not found|has no image|refuses access"
+    r"|no basic auth credentials|unauthorized|authentication required|denied"
     r"|invalid username/password|status ?code\D{1,20}40[0134]|signature|rejected by policy",
     re.IGNORECASE,
 )
@@ -50,7 +50,7 @@ class ImagePulls:
 
     async def ensure(self, image: str, registry_auth: str, report: Report) -> None:
         """Return when the image is in the storage of the worker. Raises PullFailed. An image of
-        this host is not looked for, because every command of podman takes time.
+        this host is not looked for, because every command of a runtime takes time.
 
         A registry is asked each time whether it gives the image with these logins, except a moment
         ago for the same digest. Layers that are in the storage are not sent again. The caller that
@@ -84,7 +84,7 @@ class ImagePulls:
             done.exception()  # each caller has it
 
     async def _ensure(self, image: str, registry_auth: str, report: Report) -> None:
-        is_stored = "@" in image and await self._is_stored(image)
+        is_stored = "@" in image and await self._runtime.has_image(image)
         grant = _grant(image, registry_auth)
         try:
             await self._pull(image, registry_auth, (lambda _: None) if is_stored else report)
@@ -106,44 +106,15 @@ class ImagePulls:
         began_at = loop.time()
         report(f"pulling image {image}")
         layers: set[str] = set()
-
-        def on_line(line: str) -> None:
-            if line.startswith("Copying blob "):
-                layers.add(line.split(" ")[2])
-
         watch = asyncio.create_task(_report_pull(image, layers, report))
         try:
-            await self._call(image, registry_auth, on_line)
-        except PodmanError as error:
+            await self._runtime.pull(image, registry_auth, layers.add)
+        except RuntimeCallError as error:
             kind = PullRefused if is_refusal(image, str(error)) else PullFailed
-            answer = str(error).removeprefix(f"initializing source docker://{image}: ")
-            raise kind(f"cannot pull image {image}: {answer}") from None
+            raise kind(f"cannot pull image {image}: {error}") from None
         finally:
             watch.cancel()
         report(f"pulled image {image} in {loop.time() - began_at:.1f} s")
-
-    async def _call(self, image: str, registry_auth: str, on_line: Report) -> None:
-        """Raises PodmanError."""
-        source = f"docker://{image}"  # a registry, whatever the name of the image says
-        if not registry_auth:
-            await call_podman(self._runtime.command("pull", "--", source), on_line)
-            return
-        # In memory, without a name that others could open.
-        logins = os.memfd_create("registry-auth")
-        try:
-            os.write(logins, registry_auth.encode())
-            option = f"--authfile=/proc/self/fd/{logins}"
-            command = self._runtime.command("pull", option, "--", source)
-            await call_podman(command, on_line, (logins,))
-        finally:
-            os.close(logins)
-
-    async def _is_stored(self, image: str) -> bool:
-        try:
-            await call_podman(self._runtime.command("image", "exists", "--", image))
-        except PodmanError:
-            return False
-        return True
 
 
 def _grant(image: str, registry_auth: str) -> tuple[str, bytes]:

@@ -1,15 +1,16 @@
-"""The container runtime of this machine: podman, with what it needs to run containers as root."""
+"""The container runtime of a worker: what podman and Docker do differently, and the operator's
+settings on containers.
+"""
 
 import os
-import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-#: Where Debian, Fedora and others put what podman starts; it is not in the PATH.
-_FOLDERS = ":".join(("/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libexec/podman"))
-#: The first one that is installed runs the containers. crun needs control groups of version 2.
-_OCI_RUNTIMES = ("runc", "crun")
+from phalanx.agent.containers.new_container import NewContainer
+from phalanx.agent.messages import ContainerCalls
 
 _APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 
@@ -18,38 +19,59 @@ class NoRuntime(Exception):  # noqa: N818
     """This machine cannot run containers; the message says what is missing."""
 
 
-class ContainerRuntime(msgspec.Struct, frozen=True):
-    podman: str
-    oci_runtime: str
+class ContainerRuntime(Protocol):
+    """Every method that returns words returns a whole command line, or options of `create`."""
 
-    def command(self, *words: str, oci_runtime: str | None = None) -> tuple[str, ...]:
-        """A command line of podman."""
-        runtime = oci_runtime or self.oci_runtime
-        return (self.podman, "--runtime", runtime, "--cgroup-manager=cgroupfs", *words)
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def oci_runtime(self) -> str: ...
+
+    @property
+    def no_secret_variables(self) -> str:
+        """Why containers cannot have variables with secrets; empty if they can."""
+
+    @property
+    def keeps_variables_until_start(self) -> bool:
+        """Whether the variables with secrets are read only when the program is started."""
+
+    def command(self, *words: str) -> tuple[str, ...]: ...
+
+    def create(self, new: NewContainer) -> tuple[str, ...]:
+        """The first words of the command that creates a container; more options follow."""
+
+    def entrypoint(self, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The options, and the first arguments, that replace the program of the image."""
+
+    def gpus(self, devices: Sequence[int]) -> tuple[str, ...]: ...
+
+    def read_only_root(self) -> tuple[str, ...]: ...
+
+    def calls(self, new: NewContainer) -> ContainerCalls:
+        """How the spawner runs the container."""
+
+    def remove(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The command that kills and removes containers, as far as they exist."""
+
+    def is_name_taken(self, message: str) -> bool:
+        """Whether a container could not be created because another one has its name."""
+
+    def is_image_missing(self, message: str) -> bool:
+        """Whether a container could not be created because its image is not in the storage."""
+
+    async def has_image(self, image: str) -> bool: ...
+
+    async def pull(self, image: str, registry_auth: str, on_layer: Callable[[str], None]) -> None:
+        """Pull an image with these logins, or with those of the worker if there are none.
+
+        Layers that are in the storage are not sent again, but the registry is asked for the image.
+        Raises RuntimeCallError.
+        """
 
 
-def find_runtime() -> ContainerRuntime:
-    """The runtime of this machine. Starts no process. Raises NoRuntime."""
-    podman = shutil.which("podman")
-    if podman is None:
-        raise NoRuntime("podman is not installed")
-    if os.geteuid() != 0:
-        raise NoRuntime("containers need a worker that runs as root")
-    oci_runtime = next(filter(None, map(_find, _OCI_RUNTIMES)), None)
-    if oci_runtime is None:
-        raise NoRuntime(f"neither {' nor '.join(_OCI_RUNTIMES)} is installed")
-    for program in ("conmon", "catatonit"):
-        if _find(program) is None:
-            raise NoRuntime(f"{program} is not installed")
-    return ContainerRuntime(podman, oci_runtime)
-
-
-def _find(program: str) -> str | None:
-    return shutil.which(program) or shutil.which(program, path=_FOLDERS)
-
-
-def podman_environment() -> dict[str, str]:
-    """The variables for podman itself, without those of the worker and of its service manager."""
+def runtime_environment() -> dict[str, str]:
+    """The variables for podman or docker, without those of the worker and its service manager."""
     own = os.environ.items()
     return {k: v for k, v in own if not k.startswith("PHALANX_") and k != "NOTIFY_SOCKET"}
 

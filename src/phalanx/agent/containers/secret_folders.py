@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.agent.containers.create_command import ContainerSecrets, ContainerUser
+from phalanx.agent.containers.new_container import ContainerSecrets, ContainerUser
 from phalanx.agent.containers.secret_runtime import VARIABLES
 from phalanx.agent.messages import AttemptKey, TaskUser
 from phalanx.agent.secret_files import SecretFiles
@@ -25,7 +25,7 @@ class SecretFolders:
         key: AttemptKey,
         secrets: TaskSecrets | None,
         user: ContainerUser | None,
-        oci_runtime: Callable[[], str],
+        write_runtime: Callable[[], None],
     ) -> ContainerSecrets:
         """Write the secrets of an attempt. Raises NoSecretFiles, OSError."""
         written = ContainerSecrets()
@@ -38,7 +38,8 @@ class SecretFolders:
         if secrets is not None and secrets.env:
             data = msgspec.json.encode(secrets.env).decode()
             variables = self._variables.write(key, {VARIABLES: data}, None)
-            written = written._replace(variables=variables, oci_runtime=oci_runtime())
+            written = written._replace(variables=variables)
+            write_runtime()
         return written
 
     def processes_exist(self, key: AttemptKey) -> None:

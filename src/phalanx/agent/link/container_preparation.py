@@ -8,14 +8,14 @@ from phalanx.agent.containers.container_store import ContainerStore
 from phalanx.agent.containers.create_command import (
     FOLDER,
     SECRETS,
-    NewContainer,
     SecurityRefused,
     check_security,
     user_in_container,
 )
 from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed, PullRefused
-from phalanx.agent.containers.podman_call import NO_IMAGE, PodmanError
+from phalanx.agent.containers.new_container import NewContainer
 from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.containers.runtime_call import RuntimeCallError
 from phalanx.agent.containers.secret_folders import SecretFolders
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import (
@@ -74,6 +74,9 @@ class ContainerPreparation:
             user_in_container(spec, own, self._policy)
         except SecurityRefused as error:
             raise ContainerRefused(str(error)) from None
+        why_not = self._policy.runtime.no_secret_variables
+        if spec.secrets is not None and spec.secrets.env and why_not:
+            raise ContainerRefused(why_not)
 
     async def prepare(  # noqa: PLR0913
         self,
@@ -97,7 +100,7 @@ class ContainerPreparation:
         env = {**spec.env, **variables, **_files_in_container(variables)}
         group, folder = group_of(self._control_group, key), self._state_dir.attempt(key)
         try:
-            secrets = self._secrets.write(key, spec.secrets, user, self.store.secret_runtime)
+            secrets = self._secrets.write(key, spec.secrets, user, self.store.write_secret_runtime)
             env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
             new = self.store.new(key, group, folder, env, user, secrets)
             await self._create(spec, new, report)
@@ -109,7 +112,7 @@ class ContainerPreparation:
             raise ContainerRefused(str(error)) from None
         except PullFailed as error:
             raise ContainerDelayed(str(error)) from None
-        except PodmanError as error:
+        except RuntimeCallError as error:
             self.store.remove(key)
             raise ContainerRefused(f"cannot create the container: {error}") from None
         run = RunAttempt(
@@ -122,19 +125,19 @@ class ContainerPreparation:
             limits=limits,
             secrets=None if spec.secrets is None else RunSecrets(redact=spec.secrets.redact),
         )
-        self._spawner.send(PrepareContainer(run, self.store.calls(new)))
+        self._spawner.send(PrepareContainer(run, self._policy.runtime.calls(new)))
         self._prepared[key] = spec.env
 
     async def _create(self, spec: TaskSpec, new: NewContainer, report: Report) -> None:
-        """Raises PullFailed, PodmanError, OSError."""
+        """Raises PullFailed, RuntimeCallError, OSError."""
         if spec.image is None:
             raise AssertionError("bug: a container needs an image")
         registry_auth = "" if spec.secrets is None else spec.secrets.registry_auth
         await self._pulls.ensure(spec.image, registry_auth, report)
         try:
             await self.store.create(spec, new)
-        except PodmanError as error:
-            if NO_IMAGE not in str(error):
+        except RuntimeCallError as error:
+            if not self._policy.runtime.is_image_missing(str(error)):
                 raise
             self._pulls.forget(spec.image)
             await self._pulls.ensure(spec.image, registry_auth, report)
@@ -150,11 +153,16 @@ class ContainerPreparation:
         self._to_start.add(key)
 
     def is_prepared(self, key: AttemptKey) -> None:
-        """The spawner has created the processes of the container."""
-        self._secrets.processes_exist(key)
+        """The container can be started."""
+        if not self._policy.runtime.keeps_variables_until_start:
+            self._secrets.processes_exist(key)
         if key in self._to_start:
             self._to_start.discard(key)
             self._spawner.send(StartContainer(*key))
+
+    def is_started(self, key: AttemptKey) -> None:
+        """The program of the container runs, or ran."""
+        self._secrets.processes_exist(key)
 
     def remove(self, key: AttemptKey) -> None:
         """Remove the container of an attempt that has ended or was not started."""

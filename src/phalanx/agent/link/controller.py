@@ -77,6 +77,8 @@ class AttemptController:
                 self.containers.is_prepared(status.key)
             elif self.containers is not None and status.has_ended:
                 self.containers.remove(status.key)
+            elif self.containers is not None and status.started:
+                self.containers.is_started(status.key)
 
     def remove_secrets_except(self, attempts: Iterable[AttemptKey]) -> None:
         """Remove the secrets that an earlier link has left of other attempts."""

@@ -56,6 +56,24 @@ def hierarchies(proc: Path) -> list[Hierarchy]:
     return result
 
 
+def common_parent(proc: Path) -> PurePosixPath | None:
+    """The group below which the worker creates its own, if it has the same path in all hierarchies
+    that can kill or limit processes."""
+    try:
+        lines = (proc / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    paths = set()
+    for line in lines:
+        number, names, own = line.split(":", 2)
+        path = PurePosixPath(own)
+        if number == "0" and path.name == AGENT_LEAF:
+            path = path.parent
+        if number == "0" or CONTROLLERS & set(names.split(",")):
+            paths.add(path)
+    return paths.pop() if len(paths) == 1 else None
+
+
 def all_own_groups(proc: Path) -> list[Path]:
     """This process's group in every hierarchy, also in those that limits are not set with."""
     try:
@@ -70,6 +88,20 @@ def all_own_groups(proc: Path) -> list[Path]:
         path = _folder(own, (m for m in mounted if m.kind == kind and options <= m.options))
         folders += [] if path is None else [path]
     return folders
+
+
+def in_every_hierarchy(group: PurePosixPath, proc: Path) -> list[Path]:
+    """The folders of a group in all mounted hierarchies, whether it exists there or not."""
+    try:
+        mounts = (proc / "mountinfo").read_text()
+    except OSError:
+        return []
+    folders = (
+        _folder(str(group), iter([mount]))
+        for mount in _mounts(mounts)
+        if mount.kind in ("cgroup", "cgroup2")
+    )
+    return [folder for folder in folders if folder is not None]
 
 
 def _mounts(mountinfo: str) -> Iterator[_Mount]:

@@ -19,7 +19,9 @@ from phalanx.agent.spawner.cgroup_hierarchies import (
     CONTROLLERS,
     Hierarchy,
     all_own_groups,
+    common_parent,
     hierarchies,
+    in_every_hierarchy,
 )
 from phalanx.agent.spawner.cgroup_limits import LIMITS, LimitsReached
 from phalanx.agent.spawner.group_folder import GroupFolder, write
@@ -180,10 +182,15 @@ def group_of(worker: str, key: AttemptKey) -> str:
 
 def remove_everywhere(name: str) -> None:
     """Remove an empty group in every hierarchy: a container has groups in all of them."""
-    for own in all_own_groups(Path("/proc/self")):
-        for parent in {own, own.parent}:
-            if (parent / name).is_dir():
-                GroupFolder(parent / name, 1, own).remove()
+    proc = Path("/proc/self")
+    own_groups = all_own_groups(proc)
+    parents = {parent for own in own_groups for parent in (own, own.parent)}
+    common = common_parent(proc)
+    if common is not None:
+        parents.update(in_every_hierarchy(common, proc))  # where Docker creates them
+    for parent in parents:
+        if (parent / name).is_dir():
+            GroupFolder(parent / name, 1, parent).remove()
 
 
 def remove_leftovers(path_file: Path) -> None:

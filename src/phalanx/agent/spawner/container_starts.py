@@ -1,5 +1,6 @@
-"""Prepares and starts containers: the commands of podman run beside the spawner's loop."""
+"""Prepares and starts containers: the commands of the runtime run beside the spawner's loop."""
 
+import enum
 import os
 import signal
 from collections.abc import Callable
@@ -17,8 +18,14 @@ from phalanx.host.clock import boot_time
 _READ_BYTES = 64 * 1024
 
 
+class _Step(enum.StrEnum):
+    INIT = "init"
+    START = "start"
+    REMOVE = "rm"
+
+
 class _Command(NamedTuple):
-    name: str
+    step: _Step
     attempt: ContainerAttempt
     output: int  #: the reading end of the pipe that the command writes to
 
@@ -39,9 +46,17 @@ class ContainerStarts:
         os.set_blocking(output, False)
         try:
             self._processes.record_start(
-                StartEntry(*run.key, tree.tag, run.fence, container=True, waiting=True)
+                StartEntry(
+                    *run.key,
+                    tree.tag,
+                    run.fence,
+                    container=True,
+                    waiting=True,
+                    remove=calls.remove,
+                )
             )
-            # The container inherits the pipe. What is in it before the program starts is podman's.
+            # The container inherits the pipe, or its monitor. What is in it before the program
+            # starts is of the runtime.
             pid = run_command(calls.init, writing_end, monitor_tag(tree.tag))
         except BaseException:
             os.close(output)
@@ -52,7 +67,7 @@ class ContainerStarts:
         writer = self._processes.output_of(run, output)
         attempt = ContainerAttempt(run, calls, tree, writer, schedule)
         self._processes.add(attempt)
-        self._began(pid, _Command("podman init", attempt, output))
+        self._began(pid, _Command(_Step.INIT, attempt, output))
 
     def start(self, key: AttemptKey) -> None:
         """Let the program of a prepared container start."""
@@ -60,19 +75,26 @@ class ContainerStarts:
         if not isinstance(attempt, ContainerAttempt) or not attempt.can_start:
             return
         attempt.starting()
-        tag = attempt.tree.tag
+        tag, calls = attempt.tree.tag, attempt.calls
+        entry = StartEntry(*key, tag, attempt.run.fence, container=True, remove=calls.remove)
+        try:
+            self._processes.record_start(entry)
+            self._run(_Step.START, calls.start, attempt)
+        except StartError as error:
+            _fail(attempt, error)
+
+    def _run(self, step: _Step, words: tuple[str, ...], attempt: ContainerAttempt) -> None:
+        """Run a command whose output is not that of the task. Raises StartError."""
         output, writing_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(output, False)
         try:
-            self._processes.record_start(StartEntry(*key, tag, attempt.run.fence, container=True))
-            pid = run_command(attempt.calls.start, writing_end, monitor_tag(tag))
-        except StartError as error:
+            pid = run_command(words, writing_end, monitor_tag(attempt.tree.tag))
+        except BaseException:
             os.close(output)
-            _fail(attempt, error)
-            return
+            raise
         finally:
             os.close(writing_end)
-        self._began(pid, _Command("podman start", attempt, output))
+        self._began(pid, _Command(step, attempt, output))
 
     def _began(self, pid: int, command: _Command) -> None:
         command.attempt.command_began(pid)
@@ -83,16 +105,20 @@ class ContainerStarts:
         command = self._commands.pop(child.pid, None)
         if command is None:
             return False
-        command.attempt.command_ended()
+        attempt = command.attempt
+        attempt.command_ended()
         text = _available(command.output)
         error = None
         if child.code != os.CLD_EXITED or child.status != 0:
-            error = _error(command.name, child, text)
-        if command.output == command.attempt.output.pipe:
-            self._created(command.attempt, error)
-        else:
-            os.close(command.output)
-            self._started(command.attempt, error)
+            error = _error(f"{attempt.calls.runtime} {command.step}", child, text)
+        if command.step is _Step.INIT:
+            self._created(attempt, error)
+            return True
+        os.close(command.output)
+        if command.step is _Step.START:
+            self._started(attempt, error)
+        if error is not None and (command.step is _Step.START or child.code != os.CLD_EXITED):
+            self._prevent_start(attempt)
         return True
 
     def _created(self, attempt: ContainerAttempt, error: StartError | None) -> None:
@@ -111,8 +137,20 @@ class ContainerStarts:
         if error is None:
             attempt.started()
             self._on_change(attempt.status)
-        elif not attempt.schedule.is_stopping:
+        elif attempt.schedule.is_stopping:
+            attempt.kill(boot_time())
+        else:
             _fail(attempt, error)
+
+    def _prevent_start(self, attempt: ContainerAttempt) -> None:
+        """Make sure that a daemon does not start a container after its start has failed: the
+        attempt does not end before the daemon has answered."""
+        if not attempt.is_under_daemon:
+            return
+        try:
+            self._run(_Step.REMOVE, attempt.calls.remove, attempt)
+        except StartError as error:
+            attempt.add_problem(str(error))
 
 
 def _fail(attempt: ContainerAttempt, error: StartError) -> None:

@@ -20,10 +20,13 @@ class StartEntry(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     process_tag: int
     fence: bool = False  #: it must not outlive the worker's lease
-    #: It is a container, whose monitor and `podman` commands have another tag: see `monitor_tag`.
+    #: It is a container. Its monitor and the commands of its runtime have another tag: see
+    #: `monitor_tag`.
     container: bool = False
     #: The program of the container was not started: the attempt can be prepared again.
     waiting: bool = False
+    #: The command after which the daemon of its runtime does not start it; see `ContainerCalls`.
+    remove: tuple[str, ...] = ()
 
 
 class EndEntry(msgspec.Struct, frozen=True, tag=True):

@@ -4,6 +4,7 @@ from phalanx.agent.lease import LeaseFile
 from phalanx.agent.spawner import cgroups, process_tree
 from phalanx.agent.spawner.journal import Journal
 from phalanx.agent.spawner.process_tree import ProcessTree
+from phalanx.agent.spawner.recovery import prevent_starts
 from phalanx.agent.state_dir import StateDir
 from phalanx.host.clock import boot_time
 
@@ -28,6 +29,7 @@ class LeaseGuard:
         journal = Journal(self._state_dir.journal)
         journal.load()
         path_file = self._state_dir.cgroup_file
+        prevent_starts(journal.open_starts(fenced=True).values())
         process_tree.kill_all(
             ProcessTree(start.process_tag, cgroups.leftover_group(path_file, key))
             for key, start in journal.open_starts(fenced=True).items()

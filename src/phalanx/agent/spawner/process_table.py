@@ -20,7 +20,7 @@ from phalanx.agent.spawner.journal import Journal, StartEntry
 from phalanx.agent.spawner.launch import Launcher, StartError
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.poller import Poller
-from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag
+from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag, tagged_pids
 from phalanx.agent.spawner.redaction import Redactor
 from phalanx.agent.spawner.running_attempt import RunningAttempt
 from phalanx.agent.spawner.stop_schedule import StopSchedule
@@ -183,7 +183,10 @@ class ProcessTable:
         if isinstance(attempt, ContainerAttempt) and attempt.is_busy:
             return
         attempt.note_limits_reached()
-        has_processes = self._children.has_orphans(attempt.tree.tag, self._by_main_pid)
+        if isinstance(attempt, ContainerAttempt) and attempt.is_under_daemon:
+            has_processes = bool(tagged_pids(attempt.tree.tag))
+        else:
+            has_processes = self._children.has_orphans(attempt.tree.tag, self._by_main_pid)
         if has_processes or not attempt.tree.remove_group():
             if not attempt.schedule.is_stopping:
                 attempt.kill(boot_time())

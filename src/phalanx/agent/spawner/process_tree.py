@@ -86,6 +86,15 @@ def _is_zombie(pid: int) -> bool:
     return stat.rpartition(b") ")[2][:1] in (b"Z", b"X")
 
 
+def _levels(pid: int) -> list[str]:
+    """The number of a process in each pid namespace that it is in, from this one on."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+
+
 class ProcessTree(NamedTuple):
     tag: int
     group: ControlGroup | None = None
@@ -121,6 +130,12 @@ class ProcessTree(NamedTuple):
                 finally:
                     os.close(pidfd)
         return len(pids)
+
+    def first_pid(self) -> int | None:
+        """The first process of a container whose processes the tree has."""
+        levels = {pid: _levels(pid) for pid in {*tagged_pids(self.tag), *self._group_pids()}}
+        firsts = [pid for pid, inside in levels.items() if inside[-1:] == ["1"]]
+        return min(firsts, key=lambda pid: len(levels[pid]), default=None)
 
     def _group_pids(self) -> set[int]:
         return self.group.pids() if self.group is not None else set()

@@ -1,21 +1,22 @@
-"""One call of podman, whose output is read when it has ended."""
+"""One command of podman or docker, whose output is read when it has ended."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
-from phalanx.agent.containers.runtime import podman_environment
+from phalanx.agent.containers.runtime import runtime_environment
 
 _MESSAGE_CHARACTERS = 1000
-#: In the message of podman if an image is not in the storage.
-NO_IMAGE = "image not known"
+#: What podman and docker write before a message.
+_PREFIXES = ("Error: ", "Error response from daemon: ")
 
 
-class PodmanError(Exception):
-    """A command of podman failed; the message is what podman said."""
+class RuntimeCallError(Exception):
+    """A command of the container runtime failed; the message is what it said."""
 
 
-async def call_podman(
+async def call_runtime(
     command: tuple[str, ...],
     on_line: Callable[[str], None] = lambda _: None,
     open_files: tuple[int, ...] = (),
@@ -23,12 +24,12 @@ async def call_podman(
     """Run a command and return its standard output; `on_line` gets the lines of its messages, and
     the command has these files open, under the same numbers.
 
-    The command is killed if the caller is cancelled. Raises PodmanError.
+    The command is killed if the caller is cancelled. Raises RuntimeCallError.
     """
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=podman_environment(),
+            env=runtime_environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -36,9 +37,9 @@ async def call_podman(
             pass_fds=open_files,
         )
     except OSError as error:
-        raise PodmanError(f"cannot run {command[0]}: {error.strerror}") from None
+        raise RuntimeCallError(f"cannot run {command[0]}: {error.strerror}") from None
     if process.stdout is None or process.stderr is None:
-        raise AssertionError("bug: podman was started without pipes")
+        raise AssertionError("bug: a command was started without pipes")
     lines: list[str] = []
 
     async def read_messages(stream: asyncio.StreamReader) -> None:
@@ -54,12 +55,14 @@ async def call_podman(
             process.kill()
         raise
     if status != 0:
-        raise PodmanError(_message(lines) or f"podman exited with {status}")
+        raise RuntimeCallError(_message(lines) or f"{Path(command[0]).name} exited with {status}")
     return output.decode(errors="replace").strip()
 
 
 def _message(lines: list[str]) -> str:
     """The error among the lines; podman logs the attempts before it."""
-    errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
+    errors = [
+        line.removeprefix(each) for line in lines for each in _PREFIXES if line.startswith(each)
+    ]
     text = errors[-1] if errors else "; ".join(lines[-2:])
     return text[:_MESSAGE_CHARACTERS]

@@ -1,0 +1,121 @@
+"""podman, with what it needs to run containers as root."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from phalanx.agent.containers.new_container import NewContainer
+from phalanx.agent.containers.runtime import NoRuntime
+from phalanx.agent.containers.runtime_call import RuntimeCallError, call_runtime
+from phalanx.agent.containers.secret_runtime import SECRET_RUNTIME
+from phalanx.agent.messages import ContainerCalls
+
+#: Where Debian, Fedora and others put what podman starts; it is not in the PATH.
+_FOLDERS = ":".join(("/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libexec/podman"))
+#: The first one that is installed runs the containers. crun needs control groups of version 2.
+_OCI_RUNTIMES = ("runc", "crun")
+
+
+def find_podman(state_dir: Path) -> "Podman":
+    """podman for a worker with that state directory. Starts no process. Raises NoRuntime."""
+    podman = shutil.which("podman")
+    if podman is None:
+        raise NoRuntime("podman is not installed")
+    oci_runtime = next(filter(None, map(_find, _OCI_RUNTIMES)), None)
+    if oci_runtime is None:
+        raise NoRuntime(f"neither {' nor '.join(_OCI_RUNTIMES)} is installed")
+    for program in ("conmon", "catatonit"):
+        if _find(program) is None:
+            raise NoRuntime(f"{program} is not installed")
+    return Podman(podman, oci_runtime, str(state_dir / SECRET_RUNTIME))
+
+
+def _find(program: str) -> str | None:
+    return shutil.which(program) or shutil.which(program, path=_FOLDERS)
+
+
+class Podman(msgspec.Struct, frozen=True):
+    program: str
+    oci_runtime: str
+    #: Runs `oci_runtime` and gives containers their variables with secrets.
+    secret_runtime: str
+    name: str = "podman"
+    no_secret_variables: str = ""
+    keeps_variables_until_start: bool = False
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        return self._command(*words)
+
+    def _command(self, *words: str, new: NewContainer | None = None) -> tuple[str, ...]:
+        has_secrets = new is not None and new.secrets.variables is not None
+        runtime = self.secret_runtime if has_secrets else self.oci_runtime
+        return (self.program, "--runtime", runtime, "--cgroup-manager=cgroupfs", *words)
+
+    def create(self, new: NewContainer) -> tuple[str, ...]:
+        words = ["create", "--name", new.name, "--replace"]
+        words += ["--conmon-pidfile", str(new.monitor_pid_file), "--pidfile", str(new.pid_file)]
+        words += ["--sdnotify", "ignore", "--log-driver", "passthrough", "--cgroups", "no-conmon"]
+        if new.control_group:
+            words += ["--cgroup-parent", new.control_group]
+        return self._command(*words, new=new)
+
+    def entrypoint(self, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return ("--entrypoint", json.dumps(list(words))), ()
+
+    def gpus(self, devices: Sequence[int]) -> tuple[str, ...]:
+        return tuple(word for n in devices for word in ("--device", f"nvidia.com/gpu={n}"))
+
+    def read_only_root(self) -> tuple[str, ...]:
+        return ("--read-only",)
+
+    def calls(self, new: NewContainer) -> ContainerCalls:
+        return ContainerCalls(
+            self.name,
+            new.process_tag,
+            init=self._command("init", new.name, new=new),
+            start=self._command("start", new.name, new=new),
+            monitor_pid_file=str(new.monitor_pid_file),
+            pid_file=str(new.pid_file),
+        )
+
+    def remove(self, names: Sequence[str]) -> tuple[str, ...]:
+        return self.command("rm", "--force", "--ignore", "--time", "0", "--volumes", *names)
+
+    def is_name_taken(self, message: str) -> bool:
+        return False  # the other container is replaced
+
+    def is_image_missing(self, message: str) -> bool:
+        return "image not known" in message
+
+    async def has_image(self, image: str) -> bool:
+        try:
+            await call_runtime(self.command("image", "exists", "--", image))
+        except RuntimeCallError:
+            return False
+        return True
+
+    async def pull(self, image: str, registry_auth: str, on_layer: Callable[[str], None]) -> None:
+        def on_line(line: str) -> None:
+            if line.startswith("Copying blob "):
+                on_layer(line.split(" ")[2])
+
+        source = f"docker://{image}"  # a registry, whatever the name of the image says
+        try:
+            if not registry_auth:
+                await call_runtime(self.command("pull", "--", source), on_line)
+                return
+            # In memory, without a name that others could open.
+            logins = os.memfd_create("registry-auth")
+            try:
+                os.write(logins, registry_auth.encode())
+                option = f"--authfile=/proc/self/fd/{logins}"
+                await call_runtime(self.command("pull", option, "--", source), on_line, (logins,))
+            finally:
+                os.close(logins)
+        except RuntimeCallError as error:
+            text = str(error).removeprefix(f"initializing source {source}: ")
+            raise RuntimeCallError(text) from None
