@@ -1,6 +1,7 @@
 """The dashboard as a whole: its files, its policy, signing in, its events."""
 
 import json
+import posixpath
 import re
 from collections.abc import AsyncIterator
 from importlib import resources
@@ -11,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from phalanx.api import stream
-from phalanx.dashboard.files import dashboard_files
+from phalanx.dashboard.files import dashboard_files, dashboard_version
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
@@ -66,6 +67,14 @@ async def sign_in(page: Page, url: str, token: str) -> None:
 # Files
 
 
+def imported(path: str) -> set[str]:
+    """A module, and all modules that it imports before it runs."""
+    folder = posixpath.dirname(path)
+    code = dashboard_files()[path].content.decode()
+    names = re.findall(r'^import .* from "(.+)";$', code, flags=re.MULTILINE)
+    return {path}.union(*(imported(posixpath.normpath(f"{folder}/{name}")) for name in names))
+
+
 async def test_the_page_is_small_and_lets_no_string_become_html() -> None:
     files = dashboard_files()
     assert sum(len(file.content) for file in files.values()) <= 300_000
@@ -74,9 +83,10 @@ async def test_the_page_is_small_and_lets_no_string_become_html() -> None:
         assert not UNSAFE.search(code), name
     html = files["index.html"].content.decode()
     assert not re.search(r"<style|style=|\son\w+=|https?:", html)
-    linked = set(re.findall(r'"/dashboard/([^"]+)"', html))
-    # The browser asks for all modules at once, and not for one after another.
-    assert linked == files.keys() - {"index.html", "js/server-probe.js", "js/stream-worker.js"}
+    linked = set(re.findall(r'"/dashboard/\w{16}/([^"]+)"', html))
+    # The browser asks for all modules of the first page at once, and not for one after another.
+    modules = imported("js/main.js") | imported("js/pages/overview.js")
+    assert linked == modules | {"css/app.css", "icon.svg", "js/early.js"}
     # The wheel has what the folder has.
     assert (resources.files("phalanx.dashboard") / "static" / "index.html").is_file()
 
@@ -91,9 +101,13 @@ async def test_files_are_cached_by_their_etag_and_protected_by_a_policy(cluster:
     assert answer.headers["x-content-type-options"] == "nosniff"
     again = await cluster.client.get("/", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    script = await cluster.client.get("/dashboard/js/main.js")
+    script = await cluster.client.get(f"/dashboard/{dashboard_version()}/js/main.js")
     assert script.headers["content-type"].startswith("text/javascript")
-    for path in ("/dashboard/../files.py", "/dashboard/js", "/dashboard/js/%2e%2e/app.css"):
+    assert "immutable" in script.headers["cache-control"]
+    # A page of another version gets this server's file, and does not keep it.
+    other = await cluster.client.get("/dashboard/0123456789abcdef/js/main.js")
+    assert (other.content, other.headers["cache-control"]) == (script.content, "no-cache")
+    for path in ("/dashboard/x/../files.py", "/dashboard/x/js", "/dashboard/x/js/%2e%2e/app.css"):
         assert (await cluster.client.get(path)).status_code == 404
     # What tasks write is never taken for a page.
     assert (await cluster.client.get("/jobs")).headers["x-content-type-options"] == "nosniff"
@@ -103,8 +117,45 @@ async def test_a_server_without_the_dashboard_serves_no_file_of_it() -> None:
     store = MemoryStore(clock=wall_clock)
     async with serving(store) as running:
         running.services.info = type(running.services.info)(has_dashboard=False)
-        for path in ("/", "/dashboard/js/main.js"):
+        for path in ("/", "/dashboard/x/js/main.js"):
             assert (await running.client.get(path)).status_code == 404
+
+
+#: [path, bytes that came over the network] of all requests before the first view.
+LOADED = """() => performance.getEntriesByType("resource")
+    .filter(each => each.startTime < performance.getEntriesByName("shown")[0].startTime)
+    .map(each => [each.name.replace(location.origin, ""), each.transferSize])"""
+
+
+@pytest.mark.parametrize(
+    ("address", "data"),
+    [
+        ("overview", {"/overview", "/usage?window=hour", "/shares", "/cost"}),
+        ("jobs?phase=pending", {"/jobs?phase=pending&limit=100"}),
+        ("cluster", {"/map", "/shares", "/overview"}),
+        ("queues", {"/shares"}),
+    ],
+)
+async def test_a_first_view_asks_for_each_answer_once_and_the_next_one_for_no_file(
+    cluster: Running, page: Page, address: str, data: set[str]
+) -> None:
+    shown = page.locator("main[aria-busy=false]")
+    await page.goto(f"{cluster.url}/#/{address}")
+    await shown.wait_for()
+    # All answers that the page asked for before its modules were there have been used.
+    assert await page.evaluate("window.early.size") == 0
+    loaded = await page.evaluate(LOADED)
+    paths = [path for path, _ in loaded if not path.startswith(("/dashboard/", "/events"))]
+    wanted = {*data, "/whoami"}
+    assert sorted(path for path in paths if path != "/servers") == sorted(wanted)
+    files = [path for path, _ in loaded if path.startswith("/dashboard/")]
+    assert len(files) == len(set(files))
+    # The browser asks for none of them again.
+    await page.goto("about:blank")
+    await page.goto(f"{cluster.url}/#/{address}")
+    await shown.wait_for()
+    again = await page.evaluate(LOADED)
+    assert [path for path, size in again if size and path in files] == []
 
 
 # Sessions

@@ -73,7 +73,7 @@ async def test_only_the_probe_may_reach_other_servers(tmp_path: Path) -> None:
         async with async_http_client(server.url) as client:
             policies = [
                 (await client.get(path)).headers["content-security-policy"]
-                for path in ("/", "/dashboard/js/main.js", "/dashboard/js/server-probe.js")
+                for path in ("/", "/dashboard/x/js/main.js", "/dashboard/x/js/server-probe.js")
             ]
         assert policies[0] == policies[1]
         assert policies[0].startswith("default-src 'self';")

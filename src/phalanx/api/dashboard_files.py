@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from phalanx.api.auth import identify
 from phalanx.api.servers import current_servers
 from phalanx.api.services import services_of
-from phalanx.dashboard.files import INDEX, PROBE, dashboard_files
+from phalanx.dashboard.files import INDEX, PROBE, dashboard_files, dashboard_version
 from phalanx.identity.principal import Unauthorised
 from phalanx.store.protocol import StoreError
 
@@ -28,9 +28,10 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
-    # Browsers ask each time whether a file has changed, so an upgrade shows at once.
+    # Browsers ask each time whether the page has changed, so an upgrade shows at once.
     "Cache-Control": "no-cache",
 }
+_FOR_EVER = "public, max-age=31536000, immutable"
 
 
 @get("/", media_type="text/html", summary="The dashboard")
@@ -39,10 +40,20 @@ async def index(request: Request[Any, Any, Any]) -> Response[bytes]:
     return _file(request, INDEX)
 
 
-@get("/dashboard/{file:path}", media_type="text/plain", summary="A file of the dashboard")
-async def dashboard_file(request: Request[Any, Any, Any], file: FromPath[str]) -> Response[bytes]:
+@get(
+    "/dashboard/{version:str}/{file:path}",
+    media_type="text/plain",
+    summary="A file of the dashboard",
+)
+async def dashboard_file(
+    request: Request[Any, Any, Any], version: FromPath[str], file: FromPath[str]
+) -> Response[bytes]:
+    """The file of this server's version. Browsers keep it if that is the version that they ask for;
+    during an upgrade the page may be from another server."""
     path = file.removeprefix("/")
     response = _file(request, path)
+    if version == dashboard_version():
+        response.headers["Cache-Control"] = _FOR_EVER
     if path == PROBE:
         response.headers["Content-Security-Policy"] = await _probe_policy(request)
         response.headers["Cache-Control"] = "no-store"

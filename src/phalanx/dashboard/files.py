@@ -1,4 +1,8 @@
-"""The files of the dashboard, read from the package once, with their types and ETags."""
+"""The files of the dashboard, read from the package once, with their types and ETags.
+
+The page names its files below a folder that is named after the content of all of them. Browsers
+keep them for ever, and an upgrade has another folder.
+"""
 
 import hashlib
 from functools import cache
@@ -26,7 +30,27 @@ class DashboardFile(NamedTuple):
 @cache
 def dashboard_files() -> dict[str, DashboardFile]:
     """By path below `static/`, such as `js/main.js`."""
+    files = _stored_files()
+    folder = f'"/dashboard/{dashboard_version()}/'.encode()
+    html = files[INDEX].content.replace(b'"/dashboard/', folder)
+    return files | {INDEX: _file(html, files[INDEX].media_type)}
+
+
+@cache
+def dashboard_version() -> str:
+    """The name of the folder that the page names its files in."""
+    etags = "".join(file.etag for _, file in sorted(_stored_files().items()))
+    return hashlib.sha256(etags.encode()).hexdigest()[:16]
+
+
+@cache
+def _stored_files() -> dict[str, DashboardFile]:
     return dict(_below(resources.files("phalanx.dashboard") / "static", ""))
+
+
+def _file(content: bytes, media_type: str) -> DashboardFile:
+    etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
+    return DashboardFile(content, media_type, etag)
 
 
 def _below(folder: Traversable, prefix: str) -> list[tuple[str, DashboardFile]]:
@@ -36,7 +60,5 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, DashboardFile]]:
         if each.is_dir():
             files += _below(each, f"{path}/")
         elif (media_type := _TYPES.get(each.name.rpartition(".")[2])) is not None:
-            content = each.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
-            files.append((path, DashboardFile(content, media_type, etag)))
+            files.append((path, _file(each.read_bytes(), media_type)))
     return files

@@ -29,11 +29,18 @@ export async function call(method, path, { query, body, type, signal, key, text 
 
 async function reach(method, url, options) {
   try {
-    return await fetch(url, { method, redirect: "manual", cache: "no-store", ...options });
+    return await (early(method, url) || fetch(url, { method, redirect: "manual", cache: "no-store", ...options }));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw refused(new ApiError(0, "unreachable", "The server does not answer. Trying again."));
   }
+}
+
+// The answer to a request that early.js has begun, once.
+function early(method, url) {
+  const answer = method === "GET" && window.early.get(url);
+  window.early.delete(url);
+  return answer;
 }
 
 async function errorOf(answer) {
@@ -46,6 +53,7 @@ async function errorOf(answer) {
 }
 
 function refused(error) {
+  window.early.clear(); // the others are refused too, and asked again after signing in
   watchers.forEach((watcher) => watcher(error));
   return error;
 }

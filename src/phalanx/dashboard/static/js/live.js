@@ -10,7 +10,7 @@ export function follow({ onEvents, onResync, onState }) {
   const link = typeof SharedWorker === "undefined" ? ownStream() : sharedStream();
 
   function sharedStream() {
-    const worker = new SharedWorker("/dashboard/js/stream-worker.js", { type: "module", name: "phalanx events" });
+    const worker = new SharedWorker(new URL("./stream-worker.js", import.meta.url), { type: "module", name: "phalanx events" });
     worker.port.onmessage = ({ data }) => {
       if (data.type === "events") onEvents(data.events);
       else if (data.type === "resync") onResync();

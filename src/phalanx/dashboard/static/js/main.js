@@ -1,7 +1,8 @@
 // The dashboard of Phalanx: plain ES modules without a build step, served from the wheel at /dashboard.
 //
 //   main.js           this file: the head of the page, which page is shown, signing in, when a page loads again
-//   pages.js          the list of pages                  pages/*.js    one page each
+//   pages.js          the list of pages                  pages/*.js    one page each, a function with the name of its file
+//   early.js          the requests of the first view, which begin before this module is loaded
 //   dom.js            h() and render()                   components.js cards, tables, bars, dialogs, toasts
 //   api.js            requests to the public HTTP API    format.js     numbers, times, amounts
 //   live.js           events in this tab                 stream-worker.js, event-stream.js  one stream for all tabs
@@ -32,7 +33,7 @@ import { h, render } from "./dom.js";
 import { ApiError, call, get, onRefusal } from "./api.js";
 import { follow } from "./live.js";
 import { OtherServers } from "./other-servers.js";
-import { HEAD, PAGES } from "./pages.js";
+import { HEAD, loadOthers, PAGES } from "./pages.js";
 import { href, parse, setParams } from "./router.js";
 import { problem, toast } from "./components.js";
 
@@ -60,6 +61,7 @@ function draw() {
     if (state.session && state.page && state.page.isLoaded && !state.page.isShown) {
       state.page.isShown = true;
       performance.mark("shown"); // for the benchmark
+      loadOthers();
     }
     render(app, head(), h("main", { id: "content", tabindex: -1, "aria-busy": String(isLoading()) }, content()));
   });
@@ -226,11 +228,11 @@ function show() {
   }
   leave();
   const context = { parts, params, update: draw, refresh, setParams, get session() { return state.session || {}; } };
-  const page = (state.page = Object.assign(PAGES[name](context), { address, context, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false }));
+  const make = async () => (await PAGES[name]())[name](context);
+  state.page = { address, context, make, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false };
   const isFirst = state.name === "";
   state.name = name;
   state.error = null;
-  document.title = `${page.title()} · Phalanx`;
   refreshNow().then(() => {
     if (!isFirst) {
       scrollTo(0, 0);
@@ -253,6 +255,11 @@ async function refreshNow() {
   page.timer = 0;
   const began = performance.now();
   try {
+    if (!page.load) {
+      const made = await page.make();
+      if (page.stop.signal.aborted) return made.close && made.close();
+      Object.assign(page, made);
+    }
     await page.load(page.stop.signal);
     page.isLoaded = true;
     if (state.page === page) state.error = null;
@@ -265,7 +272,7 @@ async function refreshNow() {
     page.isBusy = false;
     page.tookMs = performance.now() - began;
   }
-  document.title = `${page.title()} · Phalanx`;
+  if (page.title) document.title = `${page.title()} · Phalanx`;
   draw();
   if (page.isStale) refresh();
 }

@@ -14,7 +14,7 @@ export class OtherServers {
     const policy = [...this.urls].sort().join(" ");
     if (!this.urls.length || (this.probe && this.probe.policy === policy)) return;
     if (this.probe) this.probe.worker.terminate();
-    this.probe = { policy, worker: new Worker("/dashboard/js/server-probe.js") };
+    this.probe = { policy, worker: new Worker(new URL("./server-probe.js", import.meta.url)) };
   }
 
   // Go to the first server that answers. Resolves to false if none does.
