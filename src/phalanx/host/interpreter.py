@@ -2,6 +2,8 @@
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: Objects are many, live long and have no cycles: the garbage collector rarely finds anything.
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
@@ -15,3 +17,15 @@ def tune_interpreter() -> None:
     gc.freeze()  # imported modules stay
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_S)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Collect no garbage in the block, and never look again at the objects that it leaves: it
+    creates many that stay, and the collector would go through all of them again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -18,6 +18,7 @@ from prometheus_client import Histogram
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.host.clock import wall_clock
+from phalanx.host.interpreter import loading
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.reflector import Change
 from phalanx.kube.cluster_watch import ClusterWatch
@@ -130,7 +131,10 @@ class KubeScheduler:
         ]
         try:
             self._is_current = self._may_act()
-            await self.watch.start()
+            with loading():
+                await self.watch.start()
+                self._apply()
+                self.model.refresh()
             self.is_ready = True
             while True:
                 await self._turn()

@@ -5,7 +5,7 @@ Pods and PodGroups can have the same keys as annotations.
 
 import json
 
-from phalanx.core.spec.fields import items, refusal, shown, text
+from phalanx.core.spec.fields import Reader, items, refusal, shown, text
 from phalanx.core.spec.job import Match
 from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.metadata import lower_case
@@ -18,6 +18,11 @@ NAMES = (
     "pod-group.scheduling.sigs.k8s.io",
 )
 _PREFIX = "pod-group.scheduling.sigs.k8s.io/"
+#: Field of the native form → key, and how its value is read.
+_READERS: dict[str, tuple[str, Reader[object]]] = {
+    "min_available": (f"{_PREFIX}min-available", whole(1)),
+    "match": (f"{_PREFIX}match-policy", choice({match.value: match.value for match in Match})),
+}
 
 
 def gang_of(labels: StrictMapping) -> LocatedValue | None:
@@ -31,13 +36,9 @@ def gang_of(labels: StrictMapping) -> LocatedValue | None:
 
 def fields_of(labels: StrictMapping) -> dict[str, LocatedValue]:
     """The fields of the native form that the labels set."""
-    readers = {
-        "min_available": (f"{_PREFIX}min-available", whole(1)),
-        "match": (f"{_PREFIX}match-policy", choice({match.value: match.value for match in Match})),
-    }
     fields = {
         field: LocatedValue(value, labels.location.at(key))
-        for field, (key, reader) in readers.items()
+        for field, (key, reader) in _READERS.items()
         if (value := labels.read(key, reader)) is not None
     }
     groups = read_groups(labels, f"{_PREFIX}groups")
@@ -46,10 +47,10 @@ def fields_of(labels: StrictMapping) -> dict[str, LocatedValue]:
 
 def read_groups(mapping: StrictMapping, key: str) -> LocatedValue | None:
     """The list `["namespace/name", …]`, also as JSON in a string. An empty string is empty."""
-    location = mapping.location.at(key)
     names = mapping.read(key, _group_list)
     if names is None:
         return None
+    location = mapping.location.at(key)
     lower = []
     for name in names:
         namespace, slash, rest = name.partition("/")

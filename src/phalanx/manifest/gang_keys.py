@@ -49,12 +49,10 @@ def declaration_of(
     if gang is None:
         family, gang = GangFamily.VOLCANO, _named_by(annotations, _VOLCANO_GROUP)
         gang = gang or _named_by(labels, _VOLCANO_GROUP)
-    total = koordinator.total_of(annotations)
-    fields = (
-        alibaba_ack.fields_of(labels)
-        | alibaba_ack.fields_of(annotations)
-        | koordinator.fields_of(annotations)
-    )
+    total = koordinator.total_of(annotations) if is_koordinator else None
+    fields = alibaba_ack.fields_of(labels) | alibaba_ack.fields_of(annotations)
+    if is_koordinator:
+        fields |= koordinator.fields_of(annotations)
     return GangDeclaration(family, gang, fields, is_koordinator, total)
 
 

@@ -2,7 +2,7 @@
 that it holds. Every pod has a number that it keeps, by which the planner knows it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -49,6 +49,8 @@ def has_timed_out(pod: KubePod) -> bool:
     return pod.metadata.annotations.get(TIMED_OUT) == "true"
 
 
+#: The creation time of an object that the API server has not created.
+NOT_CREATED = datetime.fromtimestamp(0, UTC)
 #: Annotation of pending pods: since when their non-strict gang holds nodes.
 HELD_SINCE = "phalanx.dev/held-since"
 
@@ -148,9 +150,14 @@ class KubeGang:
         return (member.pod for member in self.members.values())
 
 
-def _age(member: GangMember) -> tuple[Micros, str]:
+def _age(member: GangMember) -> tuple[datetime, str]:
     metadata = member.pod.metadata
-    return micros(metadata.creation_timestamp), metadata.name
+    return metadata.creation_timestamp or NOT_CREATED, metadata.name
+
+
+def oldest(members: Iterable[GangMember]) -> Micros:
+    """When the first of these members was created."""
+    return micros(min(m.pod.metadata.creation_timestamp or NOT_CREATED for m in members))
 
 
 def micros(at: datetime | None) -> Micros:

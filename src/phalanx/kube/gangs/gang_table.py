@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from phalanx.core.reasons import NotSchedulable, Reason
 from phalanx.kube.api.resources import GroupApi, pod_groups
-from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, member_state, micros
+from phalanx.kube.gangs.gang import (
+    GangMember,
+    KubeGang,
+    MemberState,
+    member_state,
+    micros,
+    oldest,
+)
 from phalanx.kube.gangs.gang_terms import (
     ALONE,
     OUTPUT_LABEL,
@@ -217,10 +224,9 @@ class GangTable:
         key = self._keys.get(gang.job)
         group = None if key is None else self._groups.get(key)
         gang.terms = ALONE if key is None else gang_terms(key, declared, group)
-        created = [micros(pod.metadata.creation_timestamp) for pod in gang.pods()]
-        if group is not None:
-            created = [micros(group.created_at)]
-        gang.created_at = min(created)
+        gang.created_at = (
+            oldest(gang.members.values()) if group is None else micros(group.created_at)
+        )
         gang.satisfied = is_satisfied(gang)
         (self.half_bound.add if half_bound(gang) else self.half_bound.discard)(gang.job)
         (self.noted.add if gang.terms.notes else self.noted.discard)(gang.job)

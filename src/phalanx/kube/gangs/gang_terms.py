@@ -151,6 +151,10 @@ def pod_declaration(pod: KubePod) -> PodDeclaration | None:
 
 
 _Items = tuple[tuple[str, str], ...]
+#: The parts of a pod that declare its gang.
+_LABELS = SourceLocation("", "metadata.labels")
+_ANNOTATIONS = SourceLocation("", "metadata.annotations")
+_SCHEDULING_GROUP = SourceLocation("", "spec.schedulingGroup")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -159,18 +163,13 @@ def _declaration(
 ) -> PodDeclaration | None:
     """What a pod with these keys declares, computed once for all pods of a gang. The sentences
     begin after the name of the pod."""
-    problems, source = ProblemList(ignore_unsupported=True), SourceLocation("")
-
-    def mapping(data: Mapping[str, str], path: str) -> StrictMapping:
-        return StrictMapping(data, source.at(*path.split(".")), problems)
-
+    problems = ProblemList(ignore_unsupported=True)
     keys = (
-        mapping(dict(labels), "metadata.labels"),
-        mapping(dict(annotations), "metadata.annotations"),
+        StrictMapping(dict(labels), _LABELS, problems),
+        StrictMapping(dict(annotations), _ANNOTATIONS, problems),
     )
-    declared = declaration_of(
-        *keys, mapping({"podGroupName": group} if group else {}, "spec.schedulingGroup")
-    )
+    given = {"podGroupName": group} if group else {}
+    declared = declaration_of(*keys, StrictMapping(given, _SCHEDULING_GROUP, problems))
     if declared.gang is None:
         return None
     _report_unread(keys, str(declared.gang.value))

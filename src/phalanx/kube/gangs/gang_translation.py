@@ -12,7 +12,14 @@ from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import NotSchedulable, Reason, WaitingForMembers
 from phalanx.core.spec.job import Match, Pack
 from phalanx.core.time_units import Micros
-from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
+from phalanx.kube.gangs.gang import (
+    GangMember,
+    KubeGang,
+    MemberState,
+    has_timed_out,
+    micros,
+    oldest,
+)
 from phalanx.kube.model.refused_nodes import is_refusal
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.writes.checkpoints import saved_at
@@ -292,7 +299,6 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         return None
     tasks = tuple(_running_task(member, given) for member in members)
     started = min(task.safe_at for task in tasks)
-    created = min(micros(member.pod.metadata.creation_timestamp) for member in members)
     is_leaving = any(task.stopping for task in tasks)
     return RunningGang(
         job=gang.job,
@@ -308,7 +314,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         preemptible=all(task.preemptible for task in tasks),
         evictable=given.is_evictable and not is_leaving,
         guarded=bool(given.guards),
-        waited=max(0, started - created),
+        waited=max(0, started - oldest(members)),
         evicted=any(is_victim(member.pod) for member in members),
     )
 

@@ -96,8 +96,10 @@ def time_text(at: datetime) -> str:
 
 def time_of(text: str | None) -> datetime | None:
     """The time in an annotation; None if there is none."""
+    if not text:
+        return None
     try:
-        at = datetime.fromisoformat(text or "")
+        at = datetime.fromisoformat(text)
     except ValueError:
         return None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -22,6 +22,8 @@ class HostPort(NamedTuple):
 
 def host_ports(pod: KubePod) -> tuple[HostPort, ...]:
     spec = pod.spec
+    if not spec.init_containers and not any(each.ports for each in spec.containers):
+        return ()
     containers = chain(spec.containers, filter(is_sidecar, spec.init_containers))
     ports = {
         HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)

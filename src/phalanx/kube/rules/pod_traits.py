@@ -15,6 +15,7 @@ from phalanx.kube.rules.volumes import PodVolumes
 _Label = tuple[str, str]
 #: Traits are forgotten when there are more than this, most of them of pods that are gone.
 _INTERNED = 1 << 14
+_NONE: frozenset[PodQuery] = frozenset()
 
 
 class PodTraitsIndex:
@@ -39,7 +40,7 @@ class PodTraitsIndex:
         for label in pod.metadata.labels.items():
             self._by_label.setdefault(label, set()).add(uid)
         rules = self._rules[uid] = rules_of(pod, self._namespaces)
-        for query in rules.queries():
+        for query in rules.queries() if rules.is_any else ():
             self._asked[query] += 1
             if self._asked[query] == 1:
                 self._anchored.setdefault(_anchor(query), set()).add(query)
@@ -70,7 +71,10 @@ class PodTraitsIndex:
             self._asked[query] -= 1
             if not self._asked[query]:
                 del self._asked[query]
-                self._anchored[_anchor(query)].discard(query)
+                anchor = _anchor(query)
+                self._anchored[anchor].discard(query)
+                if not self._anchored[anchor]:
+                    del self._anchored[anchor]
                 touched |= self._affected(query)
         return touched
 
@@ -97,6 +101,8 @@ class PodTraitsIndex:
 
     def _queries_about(self, pod: KubePod) -> frozenset[PodQuery]:
         """The queries that match a pod."""
+        if not self._anchored:
+            return _NONE
         anchors = (None, *pod.metadata.labels.items())
         return frozenset(
             query
