@@ -20,6 +20,12 @@ from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 
 
+_SEED = (
+    "the same seed gives the same gangs and the same faults, in the same order; what the schedulers"
+    " have done in between depends on the machine [default: 1]"
+)
+
+
 def main() -> int:
     arguments = _arguments()
     folder = Path(tempfile.mkdtemp(prefix="phalanx-kube-chaos-"))
@@ -81,7 +87,7 @@ def _arguments() -> argparse.Namespace:
     what.add_argument(
         "--minutes", type=float, help="create and delete gangs and nodes for so long instead"
     )
-    parser.add_argument("--seed", type=int, default=1, help="gives the gangs and the faults")
+    parser.add_argument("--seed", type=int, default=1, help=_SEED)
     parser.add_argument("--keep", action="store_true", help="keep the logs of a good run")
     return parser.parse_args()
 

@@ -31,8 +31,11 @@ class SeenRound:
         self.binds = binds
         self.began_s = at_s
         self.uids: set[str] = set()
-        #: A member of the gang was deleted since: the round need not be completed.
+        #: A member of the gang was lost since, with its node or refused by its kubelet: the round
+        #: need not be completed.
         self.is_disturbed = False
+        #: When the scheduler first evicted a pod of the round: all others must follow.
+        self.evicted_s: float | None = None
         self.is_reported = False  #: as a violation
 
     @property
@@ -79,7 +82,7 @@ class ApiHistory:
         """Follow a batch of changes, and check it as a whole."""
         for before, after in changes:
             if after is None and before is not None:
-                self._removed(before)
+                self._removed(before, now_s)
             elif after is not None:
                 self._put(after, now_s)
         self._check_capacity()
@@ -118,14 +121,18 @@ class ApiHistory:
             place = (pod.spec.node_name, gpus_of(pod))
             self.evictions.append(SeenEviction(pod.metadata.name, *place, name, self.steps))
 
-    def _removed(self, pod: KubePod) -> None:
+    def _removed(self, pod: KubePod, now_s: float) -> None:
         known = self.pods.pop(pod.metadata.uid, None)
         if known is not None and not known.is_terminating and known.spec.node_name:
             # Deleted without grace between two events.
             self._note_eviction(pod)
         for each in self._rounds.values():
-            if each.gang == gang_of(pod):
+            if each.gang != gang_of(pod):
+                continue
+            if not _is_evicted(pod):
                 each.is_disturbed = True
+            elif pod.metadata.uid in each.uids and each.evicted_s is None:
+                each.evicted_s = now_s
 
     def _check_capacity(self) -> None:
         used = self._used()
@@ -142,17 +149,24 @@ class ApiHistory:
         return used
 
     def check_partial(self, now_s: float) -> None:
-        """Check that no gang is bound in part for too long."""
+        """Check that no gang is bound in part for too long, because its binds stopped half way or
+        because only a part of it was evicted."""
         for number, each in self._rounds.items():
             live = [uid for uid in each.uids if uid in self.pods]
-            if each.is_complete or each.is_disturbed or not live:
-                continue
-            if any(self.pods[uid].is_terminating for uid in live):
-                continue
-            if now_s - each.began_s > self._partial_s and not each.is_reported:
-                each.is_reported = True
-                text = f"round {number} of {each.gang}: {len(live)} of {each.binds} pods are bound"
-                self._violate("whole-gangs", f"{text} after {now_s - each.began_s:.0f} s")
+            staying = [uid for uid in live if not self.pods[uid].is_terminating]
+            if each.evicted_s is not None and staying:
+                self._check_since(each.evicted_s, now_s, number, each, "after one was evicted")
+            elif not (each.is_complete or each.is_disturbed) and live and staying == live:
+                self._check_since(each.began_s, now_s, number, each, "after its first bind")
+
+    def _check_since(
+        self, since_s: float, now_s: float, number: str, seen: SeenRound, when: str
+    ) -> None:
+        if now_s - since_s > self._partial_s and not seen.is_reported:
+            seen.is_reported = True
+            live = len(seen.uids & self.pods.keys())
+            text = f"round {number} of {seen.gang}: {live} of {seen.binds} pods are bound"
+            self._violate("whole-gangs", f"{text} {now_s - since_s:.0f} s {when}")
 
     def partial_rounds(self) -> int:
         """How many rounds are incomplete now."""
@@ -176,7 +190,8 @@ class ApiHistory:
                 missing.append(RuleViolation("settled", f"{gang.name} has {len(pods)} pods"))
                 continue
             bound = sum(bool(pod.spec.node_name) for pod in pods)
-            has_lost = any(each.is_disturbed for each in self._live_rounds(gang.name))
+            live = [*self._live_rounds(gang.name)]
+            has_lost = any(each.is_disturbed and each.evicted_s is None for each in live)
             if 0 < bound < gang.size and not has_lost:
                 text = f"{gang.name} has {bound} of {gang.size} pods bound: {_reason(pods)}"
                 missing.append(RuleViolation("whole-gangs", text))
@@ -218,6 +233,12 @@ class ApiHistory:
         violation = RuleViolation(rule, text)
         if violation not in self.violations:
             self.violations.append(violation)
+
+
+def _is_evicted(pod: KubePod) -> bool:
+    """Whether a scheduler has evicted the pod: the API server notes it with the eviction."""
+    conditions = pod.status.conditions
+    return any(each.type == "DisruptionTarget" and each.status == "True" for each in conditions)
 
 
 def _reason(pods: Iterable[KubePod]) -> str:

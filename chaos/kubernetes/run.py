@@ -44,10 +44,13 @@ class KubeRunResult(NamedTuple):
 
 
 class KubeRun:
+    """Gangs and faults in an order that follows from the seed."""
+
     def __init__(self, api: ApiServer, pool: Pool, folder: Path, seed: int) -> None:
+        #: Only this run draws from it, in its own order: the same seed gives the same faults.
         self._chance = random.Random(seed)
         limit_s = GANG_TIMEOUT_S + _TAKEOVER_S
-        self._world = KubeWorld(pool, NODES, limit_s, self._chance)
+        self._world = KubeWorld(pool, NODES, limit_s, random.Random(seed))
         self._schedulers = SchedulerPair(api, pool, folder, GANG_TIMEOUT_S)
         self._gangs = 0
         self._kills: Counter[Write] = Counter()

@@ -30,7 +30,7 @@ class KubeWorld:
         self.nodes = [f"{pool.namespace}-{number}" for number in range(nodes)]
         self.up: set[str] = set()
         self.history = ApiHistory(dict.fromkeys(self.nodes, _NODE_GPUS), partial_s)
-        self._chance = chance
+        self._chance = chance  #: for how long kubelets take
         self._owner: dict[str, Any] = {}
         self._changed = asyncio.Event()
         self._reflector = Reflector(

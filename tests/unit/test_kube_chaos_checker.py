@@ -76,6 +76,18 @@ def test_a_gang_that_has_lost_a_member_may_stay_in_part() -> None:
     assert story.rules() == set()
 
 
+def test_the_rest_of_a_gang_of_which_a_pod_was_evicted_must_follow() -> None:
+    evicted = {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    story = Story()
+    story.put(member(0, node="n"), member(1, node="m"))
+    story.remove(member(1, node="m", status=evicted))
+    story.put(member(1, uid="new"))
+    story.history.check_partial(10.0)
+    assert (story.rules(), story.missing(PAIR)) == (set(), {"whole-gangs"})
+    story.history.check_partial(10.1)
+    assert story.rules() == {"whole-gangs"}
+
+
 @pytest.mark.parametrize(("is_koordinator", "rules"), [(True, {"settled"}), (False, set())])
 def test_what_a_gang_has_lost_is_placed_if_running_pods_count(
     is_koordinator: bool, rules: set[str]

@@ -332,9 +332,12 @@ def _running_minimum(gang: KubeGang) -> int:
     return max(0, (terms.minimum or 0) - len(gang.of(MemberState.SUCCEEDED)))
 
 
-def is_below_minimum(gang: KubeGang) -> bool:
-    """Whether fewer pods of the gang run than it needs."""
-    return len(gang.bound) < _running_minimum(gang)
+def keeps_minimum(gang: KubeGang, staying: Sequence[GangMember]) -> bool:
+    """Whether these of its bound pods are as many as the gang needs."""
+    roles = Counter(member.role for member in staying)
+    minimums = gang.terms.role_minimums.items()
+    has_roles = all(roles[role] >= minimum for role, minimum in minimums)
+    return has_roles and len(staying) >= _running_minimum(gang)
 
 
 def _running_task(member: GangMember, given: GangPlan) -> RunningTask:

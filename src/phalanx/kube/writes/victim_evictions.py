@@ -2,14 +2,13 @@
 
 Marks and nominations are written to the pods before the first eviction, and every further step
 follows from what the pods show, so that a scheduler that starts in between goes on where the last
-one ended. A mark is removed again if its preemptor has started or is gone, unless so many pods of
-the victim's gang are gone that the rest of it cannot go on.
+one ended.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -17,8 +16,8 @@ import structlog
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND
-from phalanx.kube.gangs.gang import KubeGang
-from phalanx.kube.gangs.gang_translation import PREEMPTED_BY, is_below_minimum, is_victim, safe_at
+from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY, is_victim, keeps_minimum, safe_at
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.objects.pod import KubePod
@@ -61,6 +60,8 @@ class VictimEvictions:
         self._are_all_marked = False
         #: By uid: until when nothing else is sent about the pod.
         self._sent: dict[str, float] = {}
+        #: The uids of evicted pods that the watch does not show as such yet.
+        self._evicted: set[str] = set()
 
     # Decisions of a plan
 
@@ -134,6 +135,9 @@ class VictimEvictions:
             for uid, until in self._sent.items()
             if until > now and uid in pods and not pods[uid].is_terminating
         }
+        self._evicted = {
+            uid for uid in self._evicted if uid in pods and not pods[uid].is_terminating
+        }
 
     def _may_send(self, uid: str) -> bool:
         """Whether nothing was sent about the pod a moment ago; the caller sends something now."""
@@ -150,9 +154,18 @@ class VictimEvictions:
 
     def _is_needed(self, preemptor: str, uid: str) -> bool:
         """Whether the preemptor is still pending, or the victim's gang has lost so many pods that
-        the rest of it cannot go on."""
+        the rest of it cannot go on. A gang that a dead scheduler has marked in part is not
+        evicted: its pods can only go together, and the next plan decides again."""
         gang = self._model.gangs.gang_of(uid)
-        is_broken = gang is not None and is_below_minimum(gang)
+        if gang is None:
+            return any(True for _ in self._pending(preemptor))
+        staying = [each for each in gang.bound if each.pod.metadata.uid not in self._evicted]
+        has_begun = len(staying) < len(gang.bound) or any(
+            is_victim(each.pod) for each in gang.of(MemberState.LEAVING)
+        )
+        is_broken = has_begun if gang.terms.is_whole_unit else not keeps_minimum(gang, staying)
+        if not has_begun and _is_marked_in_part(gang, staying):
+            return False
         return is_broken or any(True for _ in self._pending(preemptor))
 
     def _unmark(self, pods: Iterable[KubePod]) -> None:
@@ -193,6 +206,7 @@ class VictimEvictions:
         self._sent[uid] = time.monotonic() + RESEND_S
         self.results[result] += 1
         if result is EvictResult.EVICTED:
+            self._evicted.add(uid)
             self.lost_gpu_seconds += lost
             cost = f"; this pod lost {_gpu_seconds(lost)} of work" if lost >= 1 else ""
             self._events.warn(reference(pod).target, "Preempted", message + cost)
@@ -240,6 +254,12 @@ def preemption_text(preemptor: str, gangs: Iterable[KubeGang], victim: KubePod) 
     if priorities and min(priorities) > victim.spec.priority:
         return f"preempted by higher-priority gang {preemptor}"
     return f"evicted for gang {preemptor}, whose queue reclaims its share"
+
+
+def _is_marked_in_part(gang: KubeGang, bound: Sequence[GangMember]) -> bool:
+    """Whether the pods without a mark would be too few to go on."""
+    rest = [each for each in bound if not is_victim(each.pod)]
+    return bool(rest) and (gang.terms.is_whole_unit or not keeps_minimum(gang, rest))
 
 
 def _gpu_seconds(amount: float) -> str:
