@@ -28,7 +28,8 @@ from tests.kubernetes.control_plane import (
     start_kwok,
 )
 from tests.kubernetes.faulty_proxy import FaultyProxy
-from tests.kubernetes.installation import InstalledScheduler, account_kubeconfig, install
+from tests.kubernetes.installation import account_kubeconfig, install, installed_scheduler
+from tests.kubernetes.scheduler_process import SchedulerProcess
 from tests.kubernetes.training_operator import TrainingOperator
 
 from phalanx.kube.api.client import ApiClient
@@ -158,8 +159,8 @@ async def control_plane(folder: Path) -> AsyncIterator[ApiServer]:
 
 
 @asynccontextmanager
-async def scheduler(kubeconfig: Path, name: str, folder: Path) -> AsyncIterator[InstalledScheduler]:
-    running = InstalledScheduler(kubeconfig, name, folder / f"{name}.log")
+async def scheduler(kubeconfig: Path, name: str, folder: Path) -> AsyncIterator[SchedulerProcess]:
+    running = installed_scheduler(kubeconfig, name, folder / f"{name}.log")
 
     async def is_ready() -> bool:
         if running.process.ends_within(0):
@@ -197,7 +198,7 @@ async def eviction(demo: Demo) -> None:
 
 
 async def kill_in_a_bind(
-    demo: Demo, proxy: FaultyProxy, schedulers: dict[str, InstalledScheduler]
+    demo: Demo, proxy: FaultyProxy, schedulers: dict[str, SchedulerProcess]
 ) -> None:
     gang = "tf-smoke-gpu"
     passed = 0
@@ -226,7 +227,7 @@ async def kill_in_a_bind(
     say(f"\nAll 5 pods were running {took:.0f} s after the kill.")
 
 
-async def leader_of(schedulers: dict[str, InstalledScheduler]) -> str:
+async def leader_of(schedulers: dict[str, SchedulerProcess]) -> str:
     leaders: list[str] = []
 
     async def is_found() -> bool:

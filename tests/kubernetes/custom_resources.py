@@ -14,9 +14,14 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 
 
 def definition(
-    group: str, kind: str, *, has_status: bool = False, version: str = "v1alpha1"
+    group: str,
+    kind: str,
+    *,
+    has_status: bool = False,
+    version: str = "v1alpha1",
+    scope: str = "Namespaced",
 ) -> dict[str, Any]:
-    """A definition of namespaced objects without a schema."""
+    """A definition of objects without a schema."""
     plural = f"{kind.lower()}s"
     schema = {
         "name": version,
@@ -35,7 +40,7 @@ def definition(
         },
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {"plural": plural, "kind": kind, "singular": kind.lower()},
             "versions": [schema],
         },

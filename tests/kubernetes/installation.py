@@ -1,19 +1,16 @@
 """What `kubectl apply -k deploy/kubernetes` installs, applied to an API server without kubectl, and
 schedulers that run as the Deployment says, with the token of its service account."""
 
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import yaml
 
 from phalanx.kube.api.client import ApiClient
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
-from tests.kubernetes.server_process import ServerProcess, free_port
+from tests.kubernetes.scheduler_process import SchedulerProcess
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 NAMESPACE, ACCOUNT = "phalanx-system", "phalanx-scheduler"
@@ -95,27 +92,8 @@ async def account_kubeconfig(client: ApiClient, api: ApiServer, *, url: str = ""
     return file
 
 
-class InstalledScheduler:
+def installed_scheduler(kubeconfig: Path, identity: str, log: Path) -> SchedulerProcess:
     """The container of the Deployment as a process of this machine."""
-
-    def __init__(self, kubeconfig: Path, identity: str, log: Path) -> None:
-        [container] = installed("Deployment")["spec"]["template"]["spec"]["containers"]
-        self.port = free_port()
-        args = [arg for arg in container["args"] if not arg.startswith("--listen=")]
-        args += [f"--listen=127.0.0.1:{self.port}", "--kubeconfig", str(kubeconfig)]
-        command = [sys.executable, "-m", "phalanx.cli", *args, "--identity", identity]
-        self.log = log
-        self.process = ServerProcess(command, log)
-
-    async def get(self, path: str) -> str:
-        """The answer to a request; empty if there is none, or it is a failure."""
-        with suppress(aiohttp.ClientError):
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"http://127.0.0.1:{self.port}{path}") as answer,
-            ):
-                return await answer.text() if answer.status == 200 else ""
-        return ""
-
-    async def leads(self) -> bool:
-        return "phalanx_kube_leader 1.0" in await self.get("/metrics")
+    [container] = installed("Deployment")["spec"]["template"]["spec"]["containers"]
+    words = [arg for arg in container["args"] if not arg.startswith("--listen=")]
+    return SchedulerProcess([*words, "--kubeconfig", str(kubeconfig)], identity, log)

@@ -63,10 +63,12 @@ class ServerProcess:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> None:
+    def stop(self) -> int:
+        """Let the server end, or kill it; its exit status."""
         self._process.terminate()
         if not self.ends_within(_STOP_S):
             self.kill()
+        return self._process.returncode
 
 
 def free_port() -> int:

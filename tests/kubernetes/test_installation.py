@@ -17,7 +17,7 @@ import yaml
 from phalanx.kube import rights
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError
-from phalanx.kube.api.resources import PODS, queues
+from phalanx.kube.api.resources import PODS, VOLCANO, queues
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.model.queues import cluster_queue
 from phalanx.kube.objects.gang import KubeQueue
@@ -34,14 +34,15 @@ from tests.kubernetes.custom_resources import install as install_crd
 from tests.kubernetes.installation import (
     NAMESPACE,
     USER,
-    InstalledScheduler,
     account_kubeconfig,
     apply,
     install,
     installed,
     installed_objects,
+    installed_scheduler,
 )
 from tests.kubernetes.pool import Pool
+from tests.kubernetes.scheduler_process import SchedulerProcess
 from tests.kubernetes.test_scheduler import GPU, bound, gang, pending_reason, pods_of
 from tests.kubernetes.test_scheduler_process import start
 from tests.kubernetes.training_operator import TrainingOperator
@@ -53,7 +54,9 @@ FOREIGN = [
     definition("scheduling.x-k8s.io", "PodGroup", has_status=True),
     definition("scheduling.sigs.k8s.io", "PodGroup"),
     definition("scheduling.volcano.sh", "PodGroup", version="v1beta1"),
-    definition("scheduling.volcano.sh", "Queue", version="v1beta1"),
+    definition(
+        *("scheduling.volcano.sh", "Queue"), has_status=True, version="v1beta1", scope="Cluster"
+    ),
 ]
 
 
@@ -138,9 +141,10 @@ async def test_the_scheduler_needs_every_right_of_its_roles_and_no_other(
 ) -> None:
     """A gang from pending to bound, an eviction, and conditions, as the service account."""
     kubeconfig = await account_kubeconfig(admin, plane.address)
-    scheduler = InstalledScheduler(kubeconfig, "first", tmp_path / "log")
+    scheduler = installed_scheduler(kubeconfig, "first", tmp_path / "log")
     try:
         await run_everything(team, scheduler)
+        await check_queue_status(team)
         await run_every_dialect(plane, team)
         await bind_a_bound_pod(team, kubeconfig)
     finally:
@@ -173,11 +177,46 @@ async def test_a_scheduler_without_rights_names_them_and_the_file_to_apply(
     )
 
 
-def log_of(scheduler: InstalledScheduler) -> str:
+def log_of(scheduler: SchedulerProcess) -> str:
     return scheduler.log.read_text()[-2000:]
 
 
-async def run_everything(team: Pool, scheduler: InstalledScheduler) -> None:
+async def apply_queue(team: Pool, version: str, name: str, **spec: Any) -> None:
+    metadata = {"name": name}
+    await apply(
+        team.api, {"apiVersion": version, "kind": "Queue", "metadata": metadata, "spec": spec}
+    )
+
+
+async def until_queue_status(team: Pool, group: str, name: str, **wanted: Any) -> dict[str, Any]:
+    """Wait until the status of a queue, with the message of its condition, has these fields."""
+    version = "v1beta1" if group == VOLCANO else "v1alpha1"
+    status: dict[str, Any] = {}
+
+    async def is_shown() -> bool:
+        status.clear()
+        status.update((await team.api.get(queues(group, version), name)).status)
+        conditions = status.get("conditions", [{}])
+        status["message"] = conditions[0].get("message")
+        return {field: status.get(field) for field in wanted} == wanted
+
+    await eventually(is_shown, PATIENCE_S, lambda: f"the status of {name} is {status}")
+    return status
+
+
+async def check_queue_status(team: Pool) -> None:
+    await apply_queue(team, "phalanx.dev/v1alpha1", "vision")
+    await create(team, "vision", requests={"cpu": "1"}, labels={"phalanx.dev/queue": "vision"})
+    used = {"cpu": "1"}
+    status = await until_queue_status(team, "phalanx.dev", "vision", running=1, used=used)
+    assert (status["pending"], status["scheduler"], status["deserved"]) == (0, "phalanx", used)
+    assert status["conditions"][0]["status"] == "True"
+    await apply_queue(team, "phalanx.dev/v1alpha1", "vision", parent="missing")
+    problem = "its parent missing does not exist"
+    await until_queue_status(team, "phalanx.dev", "vision", message=problem)
+
+
+async def run_everything(team: Pool, scheduler: SchedulerProcess) -> None:
     await eventually(scheduler.leads, PATIENCE_S, lambda: log_of(scheduler))
     await check_probes(scheduler)
     await team.add_nodes(2, {GPU: "1"})
@@ -199,8 +238,9 @@ async def run_every_dialect(plane: ControlPlane, team: Pool) -> None:
     groups = {
         "scheduling.k8s.io/v1alpha2": {"schedulingPolicy": {"gang": {"minCount": 1}}},
         "scheduling.sigs.k8s.io/v1alpha1": {"minMember": 1},
-        "scheduling.volcano.sh/v1beta1": {"minMember": 1},
+        "scheduling.volcano.sh/v1beta1": {"minMember": 1, "queue": "batch"},
     }
+    await apply_queue(team, "scheduling.volcano.sh/v1beta1", "batch")
     for version, spec in groups.items():
         group = {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
         await apply(team.api, group)
@@ -216,6 +256,8 @@ async def run_every_dialect(plane: ControlPlane, team: Pool) -> None:
         return {each for each in granted("phalanx-scheduler") if each.verb in WRITES} <= used
 
     await eventually(has_written_all, PATIENCE_S, lambda: missing_rights(plane))
+    allocated = await until_queue_status(team, VOLCANO, "batch", running=1, pending=0)
+    assert "allocated" in allocated
 
 
 def missing_rights(plane: ControlPlane) -> str:
@@ -223,7 +265,7 @@ def missing_rights(plane: ControlPlane) -> str:
     return f"not used: {sorted(granted('phalanx-scheduler') - used)}"
 
 
-async def check_probes(scheduler: InstalledScheduler) -> None:
+async def check_probes(scheduler: SchedulerProcess) -> None:
     [container] = installed("Deployment")["spec"]["template"]["spec"]["containers"]
     paths = [container[each]["httpGet"]["path"] for each in ("livenessProbe", "readinessProbe")]
 

@@ -1,14 +1,11 @@
 """`phalanx kube scheduler` as users run it: two processes, of which one leads."""
 
 import asyncio
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from phalanx.kube.api.resources import LEASES
@@ -16,34 +13,16 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.pool import POOL, Pool
-from tests.kubernetes.server_process import free_port
+from tests.kubernetes.scheduler_process import SchedulerProcess
 from tests.kubernetes.test_scheduler import bound, gang
 
 
-class SchedulerProcess:
-    def __init__(self, api: ApiServer, pool: Pool, identity: str, log: Path) -> None:
-        self.port = free_port()
-        command = [sys.executable, "-m", "phalanx.cli", "kube", "scheduler"]
-        command += ["--kubeconfig", str(api.kubeconfig), "--lease-namespace", pool.namespace]
-        command += ["--scheduler-names", pool.namespace, "--identity", identity]
-        command += ["--nodes", f"{POOL}={pool.namespace}", "--listen", f"127.0.0.1:{self.port}"]
-        with log.open("w") as output:
-            self.process = subprocess.Popen(  # noqa: S603
-                command, cwd=ROOT, stdout=output, stderr=output
-            )
-
-    async def get(self, path: str) -> str:
-        """The answer to a request; empty if there is none, or it is a failure."""
-        with suppress(aiohttp.ClientError):
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"http://127.0.0.1:{self.port}{path}") as answer,
-            ):
-                return await answer.text() if answer.status == 200 else ""
-        return ""
-
-    async def leads(self) -> bool:
-        return "phalanx_kube_leader 1.0" in await self.get("/metrics")
+def scheduler_process(api: ApiServer, pool: Pool, identity: str, log: Path) -> SchedulerProcess:
+    """A scheduler for the nodes and the scheduler name of a pool."""
+    words = ["kube", "scheduler", "--kubeconfig", str(api.kubeconfig)]
+    words += ["--lease-namespace", pool.namespace, "--scheduler-names", pool.namespace]
+    words += ["--nodes", f"{POOL}={pool.namespace}"]
+    return SchedulerProcess(words, identity, log)
 
 
 @pytest.fixture
@@ -52,17 +31,16 @@ def processes() -> Iterator[list[SchedulerProcess]]:
     yield started
     for each in started:
         each.process.kill()
-        each.process.wait()
 
 
 async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
     api_server: ApiServer, pool: Pool, tmp_path: Path, processes: list[SchedulerProcess]
 ) -> None:
     await pool.add_nodes(1)
-    first = SchedulerProcess(api_server, pool, "first", tmp_path / "first.log")
+    first = scheduler_process(api_server, pool, "first", tmp_path / "first.log")
     processes.append(first)
     await eventually(first.leads, PATIENCE_S, (tmp_path / "first.log").read_text)
-    second = SchedulerProcess(api_server, pool, "second", tmp_path / "second.log")
+    second = scheduler_process(api_server, pool, "second", tmp_path / "second.log")
     processes.append(second)
 
     async def is_ready() -> bool:
@@ -87,8 +65,7 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
         return all(each in metrics for each in expected)
 
     await eventually(has_counted_the_gang, PATIENCE_S, (tmp_path / "first.log").read_text)
-    first.process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(first.process.wait, PATIENCE_S) == 0
+    assert await asyncio.to_thread(first.process.stop) == 0
     await eventually(second.leads, PATIENCE_S)
     await logged(
         *(tmp_path / "second.log", "leading", "after=first", "which='gave the lease back'")

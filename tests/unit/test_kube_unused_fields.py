@@ -9,7 +9,7 @@ from tests.unit.test_kube_gangs import Cluster, ack, members, queue
 
 from phalanx.kube.gangs.gang_terms import group_declaration, pod_declaration
 from phalanx.kube.model.queues import cluster_queue
-from phalanx.kube.objects.gang import KubeQueue, QueueStatus
+from phalanx.kube.objects.gang import KubeQueue
 from phalanx.manifest.gang_keys import GangFamily
 
 NATIVE, POD_GROUP, VOLCANO = GangFamily.NATIVE, GangFamily.POD_GROUP, GangFamily.VOLCANO
@@ -135,7 +135,7 @@ def test_fields_of_a_queue_of_volcano_that_have_no_effect_are_notes() -> None:
 
 @pytest.mark.parametrize(("state", "is_stopped"), [("Open", False), ("Closed", True)])
 def test_a_closed_queue_of_volcano_starts_no_gangs(state: str, is_stopped: bool) -> None:
-    given: KubeQueue = msgspec.structs.replace(queue("q"), status=QueueStatus(state))
+    given: KubeQueue = msgspec.structs.replace(queue("q"), status={"state": state})
     assert cluster_queue(given, is_volcano=True).queue.stopped is is_stopped
 
 

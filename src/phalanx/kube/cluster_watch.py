@@ -4,7 +4,7 @@ Changes are collected and applied between two plans: a plan reads the model in a
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from phalanx.kube.api.resources import (
     PODS,
     PRIORITY_CLASSES,
     STORAGE_CLASSES,
+    VOLCANO,
     GroupApi,
     Resource,
     pod_groups,
@@ -31,11 +32,11 @@ from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
 from phalanx.kube.objects.metadata import ApiObject
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.writes.queue_writer import QueueObject
 from phalanx.manifest.gang_keys import GangFamily
 
 T = TypeVar("T", bound=ApiObject)
 
-VOLCANO = "scheduling.volcano.sh"
 #: API group of PodGroups → the family of gangs that name them.
 FAMILIES = {
     "scheduling.k8s.io": GangFamily.NATIVE,
@@ -134,6 +135,15 @@ class ClusterWatch:
     def serves(self, group: str, plural: str) -> bool:
         """Whether the cluster has such objects."""
         return self._discovery.find(group, plural) is not None
+
+    def queue_objects(self) -> Iterator[QueueObject]:
+        """The queues as they were read, as far as they have a status to write."""
+        for group in QUEUE_GROUPS:
+            reflector = self._served.get((group, "queues"))
+            served = self._discovery.find(group, "queues")
+            if reflector is not None and served is not None and served.has_status:
+                resource = queues(group, served.version)
+                yield from (QueueObject(each, resource) for each in reflector.objects.values())
 
     @property
     def restarts(self) -> int:

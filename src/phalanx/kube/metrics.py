@@ -41,6 +41,9 @@ class SchedulerMetrics(Collector):
             "phalanx_kube_group_writes", "Statuses written to PodGroups.", scheduler.groups.writes
         )
         yield CounterMetricFamily(
+            "phalanx_kube_queue_writes", "Statuses written to queues.", scheduler.queues.writes
+        )
+        yield CounterMetricFamily(
             "phalanx_kube_dropped_events",
             "Events that were not written, because too many were waiting.",
             scheduler.events.dropped,

@@ -55,6 +55,7 @@ CUSTOM_RIGHTS = (
     *(right for group in QUEUE_GROUPS for right in _read(group, "queues")),
     Right("scheduling.k8s.io", "podgroups/status", "patch"),
     Right("scheduling.x-k8s.io", "podgroups/status", "patch"),
+    *(Right(group, "queues/status", "patch") for group in QUEUE_GROUPS),
     Right("scheduling.sigs.k8s.io", "podgroups", "patch"),
     Right("scheduling.volcano.sh", "podgroups", "patch"),
     Right("scheduling.x-k8s.io", "podgroups", "create"),

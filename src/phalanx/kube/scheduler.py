@@ -49,6 +49,7 @@ from phalanx.kube.writes.event_writer import EventWriter
 from phalanx.kube.writes.evictor import Evictor
 from phalanx.kube.writes.group_writer import GroupWriter
 from phalanx.kube.writes.open_calls import OpenCalls
+from phalanx.kube.writes.queue_writer import QueueWriter
 from phalanx.kube.writes.rounds import is_foreign_bind
 from phalanx.kube.writes.rounds_expiry import RoundsExpiry
 from phalanx.kube.writes.status_writer import StatusWriter
@@ -103,6 +104,7 @@ class KubeScheduler:
         self._evictor = Evictor(client, may_act)
         self._calls = OpenCalls()
         self.groups = GroupWriter(client, may_act, self.events, budget, self._calls)
+        self.queues = QueueWriter(client, may_act, budget, settings.scheduler_names[0])
         self._unused_fields = UnusedFieldEvents(self.events, may_act)
         parts = (self.model, self._evictor, self._calls, self.events)
         self.preemptions = VictimEvictions(*parts, settings.checkpoint_wait_s)
@@ -126,9 +128,8 @@ class KubeScheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        writing = [
-            asyncio.create_task(each.run()) for each in (self.status, self.groups, self.events)
-        ]
+        writers = (self.status, self.groups, self.queues, self.events)
+        writing = [asyncio.create_task(each.run()) for each in writers]
         try:
             self._is_current = self._may_act()
             with loading():
@@ -204,6 +205,7 @@ class KubeScheduler:
         group = CURRENT_API.resource
         can_create = self.watch.serves(group.group, group.plural)
         self.groups.report(self.model, reports, can_create=can_create)
+        self.queues.report(self.model, self.watch.queue_objects())
         self._unused_fields.report(self.model)
 
     async def _plan(self, now: Micros) -> Plan:

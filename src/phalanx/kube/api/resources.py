@@ -48,6 +48,9 @@ class Resource(NamedTuple, Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+#: API group of Volcano.
+VOLCANO = "scheduling.volcano.sh"
+
 PODS = Resource("", "v1", "pods", KubePod)
 NODES = Resource("", "v1", "nodes", KubeNode, is_namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", KubeNamespace, is_namespaced=False)

@@ -279,8 +279,10 @@ class ClusterModel:
     # Queues, priorities, budgets, namespaces
 
     def put_queue(self, queue: KubeQueue, *, is_volcano: bool) -> None:
-        self.queues[queue.metadata.name] = cluster_queue(queue, is_volcano=is_volcano)
-        self._queues_changed()
+        name, read = queue.metadata.name, cluster_queue(queue, is_volcano=is_volcano)
+        if self.queues.get(name) != read:  # its status changes often
+            self.queues[name] = read
+            self._queues_changed()
 
     def remove_queue(self, name: str) -> None:
         self.queues.pop(name, None)

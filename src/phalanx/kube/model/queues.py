@@ -64,7 +64,7 @@ def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
         problem = str(invalid.problems[0]).removeprefix(f"{source.source}: ")
         return ClusterQueue(Queue(name), problem=problem, target=target)
     notes = tuple(str(each).removeprefix(f"{source.source}: ") for each in problems.warnings)
-    is_closed = is_volcano and given.status.state in ("Closing", "Closed")
+    is_closed = is_volcano and given.status.get("state") in ("Closing", "Closed")
     queue = replace(read.queue, stopped=True) if is_closed else read.queue
     return ClusterQueue(queue, notes=notes, target=target)
 
@@ -215,7 +215,7 @@ def queue_problem(
         return known.problem
     parent = known.queue.parent or ""
     if parent not in queues:
-        return f"its parent {parent} does not exist{_nearest(parent, queues)}"
+        return f"its parent {parent} does not exist{_nearest(parent, queues.keys() - {name})}"
     return f"its parent {parent} cannot be used: {_fault_above(parent, queues)}"
 
 

@@ -33,14 +33,8 @@ class KubePodGroup(ApiObject, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
 
-class QueueStatus(ApiStruct, frozen=True):
-    """Of a queue of Volcano."""
-
-    state: str = ""  #: `Open`, `Closing` or `Closed`
-
-
 class KubeQueue(ApiObject, frozen=True):
     """A queue of `phalanx.dev` or of Volcano, whose spec is read like one in a file."""
 
     spec: dict[str, Any] = {}
-    status: QueueStatus = QueueStatus()
+    status: dict[str, Any] = {}

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.discovery import Discovery
 from phalanx.kube.api.errors import ApiStatusError
-from phalanx.kube.api.resources import NAMESPACES, PODS, pod_groups, queues
-from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO, ClusterWatch
+from phalanx.kube.api.resources import NAMESPACES, PODS, VOLCANO, pod_groups, queues
+from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, ClusterWatch
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.node_option import check_node_option
 from phalanx.kube.rights import refusal_of

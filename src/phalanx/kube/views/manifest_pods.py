@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from phalanx.core.errors import Invalid, Problem
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError
-from phalanx.kube.api.resources import PODS
-from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO
+from phalanx.kube.api.resources import PODS, VOLCANO
+from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS
 from phalanx.kube.gangs.gang_terms import pod_declaration
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.cluster import PriorityClass

@@ -91,7 +91,7 @@ def _volcano(progress: PodProgress, before: PodGroupStatus, now: datetime) -> di
         "running": progress.running,
         "succeeded": progress.succeeded,
         "failed": progress.failed,
-        "conditions": [_condition(condition, "True", before.conditions, now)],
+        "conditions": [condition_since(condition, "True", before.conditions, now)],
     }
 
 
@@ -100,7 +100,7 @@ def refused_status(
 ) -> dict[str, Any]:
     """The status of a PodGroup of Volcano whose pods are not to be created yet."""
     condition = ("Unschedulable", *reason)
-    return {"phase": PENDING, "conditions": [_condition(condition, "True", before, now)]}
+    return {"phase": PENDING, "conditions": [condition_since(condition, "True", before, now)]}
 
 
 def _native(progress: PodProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def _native(progress: PodProgress, before: PodGroupStatus, now: datetime) -> dic
     status = "True"
     if not progress.has_minimum and progress.reason is not None:
         scheduled, status = ("PodGroupScheduled", *progress.reason), "False"
-    conditions = [_condition(scheduled, status, before.conditions, now)]
+    conditions = [condition_since(scheduled, status, before.conditions, now)]
     if progress.is_preempted:
         target = ("DisruptionTarget", "PreemptionByScheduler", "pods of the gang are preempted")
-        conditions.append(_condition(target, "True", before.conditions, now))
+        conditions.append(condition_since(target, "True", before.conditions, now))
     return {"conditions": conditions}
 
 
@@ -140,7 +140,7 @@ def _scheduler_plugins(
     return status
 
 
-def _condition(
+def condition_since(
     given: tuple[str, str, str], status: str, before: Iterable[ObjectCondition], now: datetime
 ) -> dict[str, str]:
     """A condition that keeps the time of its last change."""
