@@ -19,7 +19,6 @@ from phalanx.core.text import plural
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 
-
 _SEED = (
     "the same seed gives the same gangs and the same faults, in the same order; what the schedulers"
     " have done in between depends on the machine [default: 1]"
