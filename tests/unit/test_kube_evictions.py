@@ -55,8 +55,10 @@ class Preemption:
             self.put(number, annotations=MARK if number < marked else {})
         self.model.put_pod(kube_pod("urgent", gpu=1, priority=1000))
         self.record, self._calls = EvictorRecord(), OpenCalls()
-        parts: tuple[Any, ...] = (self.model, self.record, self._calls, SilentEvents())
-        self._evictions = VictimEvictions(*parts, 60.0)
+        fakes: dict[str, Any] = {"evictor": self.record, "events": SilentEvents()}
+        self._evictions = VictimEvictions(
+            self.model, calls=self._calls, checkpoint_wait_s=60.0, **fakes
+        )
 
     def put(self, number: int, **fields: Any) -> None:
         labels = {f"{ACK}name": "low", f"{ACK}min-available": "3", "pod": str(number)}
