@@ -15,56 +15,9 @@ from phalanx.secrets.encryption import add_key
 from tests.acceptance.fleet import Fleet
 from tests.image_registry import PATIENCE_S, Registry, SigningKey
 from tests.integration.agent.registry import Storage, skip_without_podman
+from tests.training_run import CRON, IMAGE, JOB
 
 BUCKET = "s3://hidden-bucket-5c1f"
-PRINTED = "registry.example.com/trainer@sha256:def456"
-JOB = """
-apiVersion: lattice.dev/v1alpha1
-kind: LatticeJob
-metadata:
-  name: training-run-42
-  namespace: ml
-spec:
-  queue: ml-training
-  minAvailable: 8
-  tasks:
-    workers:
-      replicas: 8
-      workload:
-        containers:
-          trainer:
-            image: registry.example.com/trainer@sha256:def456
-            variables:
-              S3_BUCKET: "${resources.training-data.bucket}"
-            resources:
-              requests:
-                cpu: "4"
-                memory: 32Gi
-                nvidia.com/gpu: "1"
-              limits:
-                cpu: "4"
-                memory: 32Gi
-                nvidia.com/gpu: "1"
-            security:
-              runAsUser: 65534
-              apparmorProfile: Unconfined
-      restartPolicy: OnFailure
-  defaults:
-    entryRuntime:
-      imagePullSecrets:
-      - default
-  resources:
-    training-data:
-      type: secret
-      params:
-        keys: [bucket, access-key, secret-key]
-    s3-endpoint:
-      type: external-service
-      direction: outbound
-      params:
-        endpoints:
-          s3: https://s3.us-east-1.amazonaws.com
-"""
 #: Says who it is, and what the value ends in: the value itself is masked.
 PROGRAM = 'echo uid $(id -u) bucket $S3_BUCKET; echo "$S3_BUCKET" | tail -c 5'
 
@@ -113,7 +66,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
                 monkeypatch.setenv(name, value)
             flags = (
                 f"--secret-key-file={tmp_path}/keys/secret.key",
-                f"--image-map={PRINTED}={registry.address}/trainer:v7",
+                f"--image-map={IMAGE}={registry.address}/trainer:v7",
             )
             with Fleet(state, *flags) as fleet:
                 fleet.terminal.type("queue", "set", "ml-training", "--namespaces", "ml")
@@ -151,7 +104,9 @@ def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_
     said = at.type("secret", "set", "training-data", "bucket=-", "-n", "ml", stdin=BUCKET)
     assert said.status == 0, said.err
 
-    # The image is not signed: nothing starts, and the reason is an event.
+    # The image is not signed: the plan says so, nothing starts, and the reason is an event.
+    planned = at.type("plan", "-f", "-", stdin=JOB).out
+    assert "the job would fail: trust policy ml-images requires a signature, and image" in planned
     [job] = site.fleet.submit(JOB)
     site.until_event(job, "trust policy ml-images requires a signature")
     at.type("cancel", job)
@@ -191,6 +146,45 @@ def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_
     )
     said = at.type("submit", "-f", "-", stdin=JOB)
     assert "policy no-overrides forbids OverrideSecurity on the security settings" in said.err
+
+
+def test_the_cron_form_is_judged_at_each_run(site: Site) -> None:
+    at, key = site.fleet.terminal, SigningKey()
+    Path("trust.yaml").write_text(trust(key))
+    Path("base.cedar").write_text('@id("all") permit (principal, action, resource);')
+    site.apply("base.cedar", "trust.yaml")
+    at.type("secret", "set", "training-data", "bucket=-", "-n", "ml", stdin=BUCKET)
+    planned = at.type("plan", "-f", "-", stdin=CRON).out
+    assert "the job would fail: trust policy ml-images requires a signature" in planned
+    said = at.type("submit", "-f", "-", stdin=CRON)
+    assert (said.status, said.out) == (0, "ml/training-run-42\n"), said.err
+
+    # The image is not signed when the run is due, and then it is.
+    run: Any = at.type("cron", "run-now", "ml/training-run-42", "--json").json
+    job = run["runs"][0]["job"]
+    site.until_event(job, "trust policy ml-images requires a signature")
+    at.type("cancel", job)
+    site.fleet.ends(job)
+    site.registry.sign("trainer", site.digest, key)
+    run = at.type("cron", "run-now", "ml/training-run-42", "--json").json
+    [job] = [each["job"] for each in run["runs"] if each["job"] != job]
+    assert site.fleet.ends(job).counts.succeeded == 8, site.events(job)
+    told = site.events(job)
+    assert "permitted by all" in told
+    assert f"images pinned: {site.registry.address}/trainer@{site.digest}" in told
+    assert at.type("logs", job, "--task", "7").out == "uid 65534 bucket [redacted]\n5c1f\n"
+
+    # A policy that forbids it later denies the next run.
+    Path("no.cedar").write_text(
+        '@id("no-overrides") forbid (principal, action == Action::"OverrideSecurity", resource);'
+    )
+    site.apply("base.cedar", "no.cedar", "trust.yaml")
+    said = at.type("cron", "run-now", "ml/training-run-42")
+    assert said.err == (
+        "phalanx: cron ml/training-run-42 cannot run now: policy no-overrides forbids"
+        " OverrideSecurity on the security settings run_as_user=65534, apparmor=unconfined for"
+        " local\n"
+    )
 
 
 def test_all_attempts_of_a_cron_run_have_the_image_that_its_tag_meant_at_the_first(

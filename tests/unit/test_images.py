@@ -11,6 +11,7 @@ from tests.image_registry import Registry, SigningKey, require_registry
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.validation import job_spec
+from phalanx.engine.gang_inputs import ImagePreview
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.trust import PolicyDenied, TrustPolicies, read_trust
@@ -37,6 +38,18 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     require_registry()
     with Registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+class Locked(BaseHTTPRequestHandler):
+    """A registry that asks for a login."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="images"')
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 class Hostile(BaseHTTPRequestHandler):
@@ -145,19 +158,80 @@ def test_a_trust_policy_names_itself_and_the_cure() -> None:
             read_trust("trust.yaml", wrong)
 
 
+async def inputs_of(pins: ImagePins | None, key: SigningKey | None = None) -> JobInputs:
+    """What jobs need from outside; with a key, images need its signature."""
+    objects = ObjectRegistry(MemoryStore(clock=lambda: 0))
+    policies = Authorizer(objects)
+    if key is not None:
+        indented = key.pem.strip().replace("\n", "\n  ")
+        text = f"kind: TrustPolicy\nname: signed\nsigned_by:\n- |\n  {indented}\n"
+        await objects.change([ClusterObject(KIND, "", "trust.yaml", text, 1)])
+        assert not policies.has_policies, "trust policies alone deny nothing else"
+    stored = StoredSecrets(objects, None)
+    return JobInputs(SecretResolver(stored, [stored]), pins, policies)
+
+
+async def test_a_plan_finds_what_a_submission_or_a_worker_would_refuse(registry: Registry) -> None:
+    key = SigningKey()
+    inputs = await inputs_of(ImagePins(), key)
+    digest, host = registry.push("planned", "v1"), registry.address
+
+    async def preview(image: str) -> ImagePreview:
+        return await inputs.preview(job(image))  # type: ignore[arg-type]
+
+    refused = await preview(f"{host}/planned:v1")
+    assert refused.failure == (
+        f"trust policy signed requires a signature, and image {host}/planned@{digest} has no"
+        " signature"
+    )
+    registry.sign("planned", digest, key)
+    for image in (f"{host}/planned:v1", f"{host}/planned@{digest}"):
+        assert await preview(image) == ImagePreview()
+    with pytest.raises(Invalid, match=r"has no image planned:v2"):
+        await preview(f"{host}/planned:v2")
+    missing = f"planned@sha256:{'0' * 64}"
+    failure = (await preview(f"{host}/{missing}")).failure
+    assert failure == (
+        f"image {host}/{missing} cannot be used: registry {host} has no image {missing}"
+    )
+    [unchecked] = (await preview(f"127.0.0.1:1/planned@{digest}")).unchecked
+    assert "was not checked: registry 127.0.0.1:1 cannot be reached" in str(unchecked)
+    [unchecked] = (await (await inputs_of(None)).preview(job("a:1"))).unchecked  # type: ignore[arg-type]
+    assert str(unchecked) == "image a:1 was not checked: the setting image_pinning is off"
+
+
+async def test_a_pull_secret_that_is_missing_is_named_with_the_command_that_sets_it() -> None:
+    inputs = await inputs_of(ImagePins())
+    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        role = {"image": f"{host}/train:1"}
+        refused = (
+            f"cannot be used: image {host}/train:1 cannot be pinned to a digest: registry {host}"
+            " refuses access to train without a login (status 401); "
+        )
+        command = "set it with `phalanx secret set default username=NAME password=- --namespace ml`"
+        for names, cure in (
+            ([], "name a secret with a login in pull_secrets"),
+            (["default"], f"pull secret default does not exist or has no login; {command}"),
+            (["a", "b"], "pull secrets a and b do not exist or have no login; set it with"),
+        ):
+            spec = job_spec(
+                {"namespace": "ml", "roles": {"worker": {**role, "pull_secrets": names}}}
+            )
+            with pytest.raises(Invalid) as caught:
+                await inputs.pinned(spec)
+            [problem] = caught.value.problems
+            assert problem.message.startswith(refused + cure), problem.message
+        server.shutdown()
+
+
 async def test_a_submitted_job_is_pinned_and_a_gang_gets_digest_and_keys(
     registry: Registry,
 ) -> None:
     key = SigningKey()
     digest = registry.push("trainer", "v7")
-    objects = ObjectRegistry(MemoryStore(clock=lambda: 0))
-    policies = Authorizer(objects)
-    indented = key.pem.strip().replace("\n", "\n  ")
-    text = f"kind: TrustPolicy\nname: signed\nsigned_by:\n- |\n  {indented}\n"
-    await objects.change([ClusterObject(KIND, "", "trust.yaml", text, 1)])
-    assert not policies.has_policies, "trust policies alone deny nothing else"
-    stored = StoredSecrets(objects, None)
-    inputs = JobInputs(SecretResolver(stored, [stored]), ImagePins(), policies)
+    inputs = await inputs_of(ImagePins(), key)
     image = f"{registry.address}/trainer:v7"
     pinned = f"{registry.address}/trainer@{digest}"
     spec = job_spec({"roles": {"worker": {"image": image, "pull_secrets": ["default"]}}})

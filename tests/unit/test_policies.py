@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from tests.driver import Driver
+from tests.training_run import CRON
 
 from phalanx.core.errors import Invalid
-from phalanx.core.events import CancelRequested, CronSet
+from phalanx.core.events import CancelRequested, CronSet, QueueSet
 from phalanx.core.model import Queue
 from phalanx.core.records import CronDenied
 from phalanx.core.spec.validation import job_spec
@@ -16,6 +17,7 @@ from phalanx.engine.cron_lookups import CronLookups
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.identity.principal import Principal
 from phalanx.identity.token_registry import TokenRegistry
+from phalanx.manifest import bundle
 from phalanx.policy import policy_sets
 from phalanx.policy.access_requests import (
     request_on_job,
@@ -278,6 +280,33 @@ async def test_each_run_of_a_cron_is_judged_by_the_policies_of_that_day() -> Non
     runs = len(cluster.jobs)
     cluster.advance(24 * 3600)
     assert len(cluster.jobs) == runs + 1
+
+
+async def test_the_printed_cron_is_denied_by_the_policy_of_the_night() -> None:
+    registry = ObjectRegistry(MemoryStore(clock=lambda: 0))
+    tokens = TokenRegistry(MemoryStore(clock=lambda: 0), open_on_loopback=True)
+    cluster = Driver()
+    verdict = CronAdmission(tokens, Authorizer(registry)).verdict
+    cluster.lookups = CronLookups(zone=lambda _: UTC, verdict=verdict)
+    cluster.apply(QueueSet(Queue("ml-training")))
+    [cron] = bundle.read(CRON.encode()).jobs
+    cluster.apply(CronSet(cron, "local"))
+    forbid = (
+        '@id("no-overrides") forbid (principal, action == Action::"OverrideSecurity", resource);'
+    )
+    await registry.change([ClusterObject(KIND, "", "a", STARTER + forbid, 1)])
+    cluster.advance(24 * 3600)
+    assert not cluster.jobs
+    [denied] = [record for record in cluster.records if isinstance(record, CronDenied)]
+    assert denied.policies == ("no-overrides",)
+    assert denied.why == (
+        "policy no-overrides forbids OverrideSecurity on the security settings run_as_user=65534,"
+        " apparmor=unconfined for local"
+    )
+    await registry.change((), [ObjectKey(KIND, "", "a")])
+    cluster.advance(24 * 3600)
+    [run] = cluster.jobs.values()
+    assert (run.spec.name or "").startswith("training-run-42-")
 
 
 def test_an_array_is_judged_once_with_the_gpus_and_tasks_of_all_elements() -> None:

@@ -15,8 +15,10 @@ from phalanx.api.auth import principal_of
 from phalanx.api.dependencies import check_references
 from phalanx.api.lookup import find
 from phalanx.api.services import services_of
+from phalanx.core.errors import Invalid
 from phalanx.core.model import GangMembers, Queue
 from phalanx.core.spec.job import JobSpec
+from phalanx.engine.gang_inputs import ImagePreview
 from phalanx.engine.submissions import Submission
 from phalanx.policy.access_requests import request_to_manage
 
@@ -42,6 +44,26 @@ async def admit_and_pin(
     is_pinned = inputs is not None and spec.schedule is None
     pinned = await inputs.pinned(spec) if inputs is not None and is_pinned else {}
     return Submission(spec, principal_of(request).name, part, policies, pinned)
+
+
+async def admit_plan(
+    request: Request[Any, Any, Any], spec: JobSpec, *, is_cron: bool
+) -> ImagePreview:
+    """What is known about the images of a job that is admitted. An image that a submission would be
+    refused for is refused, except in a cron, whose images are pinned at each run.
+
+    Raises Forbidden or Invalid.
+    """
+    await admit(request, spec)
+    inputs = services_of(request).inputs
+    if inputs is None:
+        return ImagePreview()
+    try:
+        return await inputs.preview(spec)
+    except Invalid as error:
+        if not is_cron:
+            raise
+        return ImagePreview("; ".join(f"{each.path} {each.message}" for each in error.problems))
 
 
 async def admit_priority(request: Request[Any, Any, Any], job_id: str, priority: int) -> None:

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import manifests
-from phalanx.api.admission import admit
+from phalanx.api.admission import admit_plan
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.elements import live_array
 from phalanx.api.errors import wrong
@@ -96,7 +96,7 @@ async def plan_only(
     if len(found.jobs) != 1 or found.queues:
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
     schedule, spec = found.jobs[0].schedule, replace(found.jobs[0], schedule=None)
-    await admit(request, spec)
+    images = await admit_plan(request, spec, is_cron=schedule is not None)
     dependencies = await look_up(services.engine, services.store, [spec])
 
     def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...], Micros]:
@@ -106,15 +106,16 @@ async def plan_only(
         return _planned_gang(changes), services.submit_warnings.of(turn, spec), turn.now
 
     gang, advice, now = await services.engine.do(preview)
-    warnings = warning_views((*advice, *found.warnings))
+    warnings = warning_views((*advice, *found.warnings, *images.unchecked))
     seen = None
-    if gang.job.finished_at is None:
+    if gang.job.finished_at is None and not images.failure:
         seen = await services.forecasts.of(gang.job.id, principal.name, gang)
     if seen is None:
         how = "be cancelled" if gang.job.phase is Phase.CANCELLED else "fail"
-        message_of_end = f"the job would {how}: {gang.job.cause}"
-        return PlanView(starts=False, message=message_of_end, warnings=warnings)
-    view = _plan_view(_visible(seen, principal), principal, warnings)
+        message_of_end = f"the job would {how}: {images.failure or gang.job.cause}"
+        view = PlanView(starts=False, message=message_of_end, warnings=warnings)
+    else:
+        view = _plan_view(_visible(seen, principal), principal, warnings)
     if spec.array is not None:
         view = replace(view, message=f"each of {spec.elements} elements: {view.message}")
     return view if schedule is None else _at_next_run(view, schedule, now)

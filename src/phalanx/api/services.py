@@ -15,6 +15,7 @@ from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.forecast import Forecasts
+from phalanx.engine.gang_inputs import ImagePreview
 from phalanx.engine.idempotency import IdempotencyKeys
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.engine.output.outputs import Outputs
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 class PinnedImages(Protocol):
     async def pinned(self, spec: JobSpec) -> dict[str, str]:
         """By image of a job: the reference with its digest. Raises Invalid."""
+
+    async def preview(self, spec: JobSpec) -> ImagePreview:
+        """Whether the images of a job could be used now. Raises Invalid, as `pinned` does."""
 
 
 #: Collects the body of /metrics and its content type.

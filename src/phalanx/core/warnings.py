@@ -137,8 +137,19 @@ class UnpinnedImage(msgspec.Struct, frozen=True, tag=True):
         )
 
 
+class UncheckedImage(msgspec.Struct, frozen=True, tag=True):
+    """A plan does not know whether the image exists and has its signatures."""
+
+    image: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"image {self.image} was not checked: {self.why}"
+
+
 AnyWarning = (
     UnpinnedImage
+    | UncheckedImage
     | BeyondTotal
     | WillNotStart
     | PreemptionRisk

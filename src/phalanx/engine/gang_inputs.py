@@ -8,7 +8,7 @@ and in no row. A new leader resolves them again.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -19,6 +19,7 @@ from phalanx.core.node import AttemptKey
 from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.spec.secret_references import SecretKey
 from phalanx.core.states import State
+from phalanx.core.warnings import UncheckedImage
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NoAnswer
 from phalanx.engine.turn import Turn
@@ -49,6 +50,13 @@ class ResolvedInputs(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"ResolvedInputs({len(self.secrets)} secrets, {len(self.images)} images)"
+
+
+class ImagePreview(NamedTuple):
+    """What is known about the images of a job that is planned."""
+
+    failure: str = ""  #: why no worker could start the job; empty if nothing is known against it
+    unchecked: tuple[UncheckedImage, ...] = ()
 
 
 class InputSource(Protocol):

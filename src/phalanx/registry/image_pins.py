@@ -10,7 +10,7 @@ from phalanx.registry.registry_client import NotInRegistry, RegistryClient, Regi
 _RECENT_S = 2.0
 _RECENT_LIMIT = 1000
 #: The registry of images that exist on a machine only and are never pulled.
-_LOCAL = "localhost"
+LOCAL = "localhost"
 
 
 class ImagePins:
@@ -23,7 +23,7 @@ class ImagePins:
     async def pin(self, image: str, credentials: RegistryLogin | None = None) -> str:
         """The reference with its digest. Raises RegistryError."""
         reference = ImageReference.parse(image)
-        if reference.has_valid_digest or reference.registry == _LOCAL:
+        if reference.has_valid_digest or reference.registry == LOCAL:
             return image
         if reference.digest is not None:
             raise NotInRegistry(

@@ -29,12 +29,12 @@ def read_logins(config: str) -> dict[str, RegistryLogin]:
 
 def without_login(pull_secrets: Sequence[str], namespace: str) -> str:
     """Which pull secrets gave no login, and what to do."""
-    names = " and ".join(pull_secrets)
-    exist = "does not exist or has" if len(pull_secrets) == 1 else "do not exist or have"
-    return (
-        f"pull secret {names} {exist} no login; set it with `phalanx secret set {pull_secrets[0]}"
-        f" username=NAME password=- --namespace {namespace}`"
-    )
+    if len(pull_secrets) == 1:
+        missing = f"pull secret {pull_secrets[0]} does not exist or has no login"
+    else:
+        missing = f"pull secrets {' and '.join(pull_secrets)} do not exist or have no login"
+    command = f"phalanx secret set {pull_secrets[0]} username=NAME password=-"
+    return f"{missing}; set it with `{command} --namespace {namespace}`"
 
 
 def written_logins(logins: Mapping[str, RegistryLogin]) -> str:

@@ -155,7 +155,7 @@ class RegistryClient:
     @property
     def _login(self) -> str:
         if self._credentials is None:
-            return "without a login; name a secret with one in pull_secrets"
+            return "without a login"
         return f"for user {self._credentials.username}"
 
     async def _authorize(self, challenge: str) -> None:

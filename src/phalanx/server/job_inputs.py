@@ -8,16 +8,30 @@ from typing import NamedTuple
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.secret_references import SecretKey
-from phalanx.engine.gang_inputs import InputMissing, InputUnavailable, ResolvedInputs
+from phalanx.core.warnings import UncheckedImage
+from phalanx.engine.gang_inputs import (
+    ImagePreview,
+    InputMissing,
+    InputUnavailable,
+    ResolvedInputs,
+)
 from phalanx.policy.authorizer import Authorizer
-from phalanx.registry.image_pins import ImagePins
+from phalanx.registry.image_pins import LOCAL, ImagePins
 from phalanx.registry.image_reference import ImageReference
 from phalanx.registry.logins import RegistryLogin, read_logins, without_login, written_logins
-from phalanx.registry.registry_client import AccessRefused, NotInRegistry, RegistryError
+from phalanx.registry.registry_client import (
+    AccessRefused,
+    NotInRegistry,
+    RegistryClient,
+    RegistryError,
+)
+from phalanx.registry.signatures import SignatureRefused, SignatureUnknown, verify_image
 from phalanx.secrets.providers import SecretResolver
 
 #: How long the images of a submitted job may take to be pinned, all together.
 _PIN_S = 60.0
+#: How long the rest of what a plan says about the images may take, all together.
+_PREVIEW_S = 10.0
 #: The key of a secret with the credentials of several registries, as Kubernetes has it.
 _DOCKER_CONFIG = ".dockerconfigjson"
 
@@ -29,10 +43,12 @@ class _Logins(NamedTuple):
     missing: tuple[str, ...]  #: pull secrets that the namespace does not have
 
     def hint(self, error: RegistryError, namespace: str) -> str:
-        """The error, with the pull secrets that are missing if they could be its reason."""
-        if not self.missing or not isinstance(error, AccessRefused | NotInRegistry):
-            return str(error)
-        return f"{error}; {without_login(self.missing, namespace)}"
+        """The error, and what to do if its reason could be that there is no login."""
+        if self.missing and isinstance(error, AccessRefused | NotInRegistry):
+            return f"{error}; {without_login(self.missing, namespace)}"
+        if not self.by_registry and isinstance(error, AccessRefused):
+            return f"{error}; name a secret with a login in pull_secrets"
+        return str(error)
 
 
 class JobInputs:
@@ -92,6 +108,48 @@ class JobInputs:
             raise Invalid(problems)
         return pinned
 
+    async def preview(self, spec: JobSpec) -> ImagePreview:
+        """Whether the images of a job that is planned could be used now: by what a submission would
+        be refused for, and by what workers check before a start. Raises Invalid, as `pinned` does.
+        """
+        images = dict.fromkeys(role.image for role in spec.roles if role.image is not None)
+        if not images:
+            return ImagePreview()
+        if self._pins is None:
+            return ImagePreview(unchecked=_unchecked(images, "the setting image_pinning is off"))
+        pinned = await self.pinned(spec)
+        try:
+            logins = await self._logins(spec, images)
+        except InputUnavailable as error:
+            return ImagePreview(unchecked=_unchecked(images, str(error)))
+        unchecked: list[UncheckedImage] = []
+        try:
+            async with asyncio.timeout(_PREVIEW_S):
+                for image in list(images):
+                    try:
+                        await self._check(pinned[image], spec.namespace, logins)
+                    except (AccessRefused, NotInRegistry) as error:
+                        why = logins.hint(error, spec.namespace)
+                        return ImagePreview(f"image {image} cannot be used: {why}")
+                    except SignatureRefused as error:
+                        return ImagePreview(str(error))
+                    except (RegistryError, SignatureUnknown) as error:
+                        unchecked += _unchecked([image], str(error))
+                    del images[image]
+        except TimeoutError:
+            unchecked += _unchecked(images, f"registries did not answer within {_PREVIEW_S:.0f} s")
+        return ImagePreview(unchecked=tuple(unchecked))
+
+    async def _check(self, image: str, namespace: str, logins: _Logins) -> None:
+        """Raises RegistryError, SignatureRefused, SignatureUnknown."""
+        reference = ImageReference.parse(image)
+        login = logins.by_registry.get(reference.registry)
+        if reference.registry != LOCAL:
+            async with RegistryClient(reference, login) as registry:
+                await registry.manifest(reference.digest or reference.tag or "latest")
+        required = self._policies.trust.signatures(namespace)
+        await verify_image(image, required, written_logins(logins.by_registry))
+
     async def _pin(self, image: str, logins: _Logins) -> str:
         if self._pins is None:
             return image
@@ -121,3 +179,7 @@ class JobInputs:
                     why = f"the key {_DOCKER_CONFIG} of secret {name} cannot be read: {error}"
                     raise InputMissing(why) from None
         return _Logins(logins, tuple(missing))
+
+
+def _unchecked(images: Iterable[str], why: str) -> tuple[UncheckedImage, ...]:
+    return tuple(UncheckedImage(image, why) for image in images)

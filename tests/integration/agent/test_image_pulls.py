@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
@@ -12,8 +13,15 @@ import pytest_asyncio
 from phalanx.agent.containers.docker import find_docker
 from phalanx.agent.containers.image_pulls import ImagePulls, PullRefused, is_refusal
 from phalanx.agent.containers.podman import find_podman
+from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.link.container_preparation import ContainerPreparation, ContainerRefused
+from phalanx.agent.messages import TaskLimits
+from phalanx.agent.state_dir import StateDir
+from phalanx.wire.sync import TaskSpec
 from tests.integration.agent.docker_daemon import DockerDaemon, skip_without_docker
 from tests.integration.agent.registry import LOGIN, Registry, Storage, skip_without_podman
+
+KEY = ("j-1.0", 1)
 
 
 @pytest_asyncio.fixture
@@ -99,6 +107,40 @@ async def test_docker_gives_an_image_that_it_has_only_to_those_with_a_login(
         await pulls.ensure(image, right, reports.append)
     finally:
         daemon.close()
+
+
+async def test_a_worker_names_the_pull_secret_that_is_missing(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(tmp_path / "storage", registry.host, registry.port)
+    for name, value in storage.variables.items():
+        monkeypatch.setenv(name, value)
+    state_dir = StateDir(tmp_path / "state")
+    state_dir.create()
+    state_dir.create_attempt(KEY)
+    policy = ContainerPolicy(find_podman(state_dir.path))
+    containers = ContainerPreparation(policy, AsyncMock(), state_dir, "")
+    spec = TaskSpec(
+        command=(),
+        env={},
+        grace=0,
+        namespace="ml",
+        image=f"{registry.host}/model@sha256:{'0' * 64}",
+        missing_pull_secrets=("default",),
+    )
+    try:
+        with pytest.raises(ContainerRefused) as caught:
+            await containers.prepare(
+                KEY, spec, own=None, limits=TaskLimits(), variables={}, report=lambda _: None
+            )
+    finally:
+        storage.remove()
+    message = str(caught.value)
+    assert message.startswith(f"cannot pull image {spec.image}: ")
+    assert message.endswith(
+        "; pull secret default does not exist or has no login; set it with `phalanx secret set"
+        " default username=NAME password=- --namespace ml`"
+    )
 
 
 @pytest.mark.parametrize(
