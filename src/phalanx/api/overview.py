@@ -20,7 +20,7 @@ from phalanx.core.node import DEVICE
 from phalanx.core.spec import quantities
 from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 from phalanx.engine.turn import Turn
-from phalanx.engine.usage_history import DAY, UsageSample, count_usage
+from phalanx.engine.usage_history import DAY, UsageCounts, UsageSample, count_usage
 from phalanx.identity.principal import Principal
 from phalanx.plan.model import PendingGang
 from phalanx.plan.state.planner_state import PlannerState
@@ -39,17 +39,19 @@ class _Workers(msgspec.Struct, frozen=True):
     closed: tuple[str, ...]
 
 
-class _FirstPending(msgspec.Struct, frozen=True):
-    gangs: tuple[tuple[PendingGang, Gang, Micros | None], ...]  #: with the reserved start
+class _Overview(msgspec.Struct, frozen=True):
+    counts: UsageCounts
+    workers: _Workers
+    #: The first pending gangs, each with its reserved start.
+    first: tuple[tuple[Gang, Micros | None], ...]
 
 
 @get("/overview", opt={"allowed": USERS}, summary="Show the cluster at a glance")
 async def overview(request: Request[Any, Any, Any]) -> OverviewView:
     """At most a second old."""
     services = services_of(request)
-    counts = await services.snapshots.ask(count_usage)
-    workers = await services.snapshots.ask(_count_workers)
-    first = await services.snapshots.ask(_first_pending)
+    seen = await services.snapshots.ask(_overview)
+    counts, workers = seen.counts, seen.workers
     await services.usage.load()
     now = services.clock()
     samples = services.usage.since(now - DAY)
@@ -68,11 +70,15 @@ async def overview(request: Request[Any, Any, Any]) -> OverviewView:
         failed=tally_view(failed),
         workers=dict(workers.statuses),
         closed_workers=workers.closed,
-        first_pending=await _pending_views(services, principal_of(request), first),
+        first_pending=await _pending_views(services, principal_of(request), seen.first),
     )
 
 
-def _count_workers(state: PlannerState, now: Micros) -> _Workers:
+def _overview(state: PlannerState, now: Micros) -> _Overview:
+    return _Overview(count_usage(state, now), _count_workers(state), _first_pending(state))
+
+
+def _count_workers(state: PlannerState) -> _Workers:
     statuses = {name: worker_status(node) for name, node in state.nodes.items()}
     counted = Counter({"active": 0, "cordoned": 0, "leaving": 0, "lost": 0})
     counted.update(statuses.values())
@@ -80,26 +86,32 @@ def _count_workers(state: PlannerState, now: Micros) -> _Workers:
     return _Workers(counted, tuple(closed[:_CLOSED_SHOWN]))
 
 
-def _first_pending(state: PlannerState, now: Micros) -> _FirstPending:
+def _first_pending(state: PlannerState) -> tuple[tuple[Gang, Micros | None], ...]:
     """Those with a reserved start first, then by priority and age."""
     starts = {start.job: start.at for start in state.reserved_starts}
-    running = state.running.by_job
+    started, pending = set(state.running.by_job), state.pending.gangs
 
     def key(gang: PendingGang) -> tuple[int, int, Micros, str]:
         at = starts.get(gang.job, _NEVER)
         return (_NEVER - 1 if at is None else at, -gang.priority, gang.created_at, gang.job)
 
-    waiting = (gang for gang in state.pending.gangs.values() if gang.job not in running)
-    first = heapq.nsmallest(_PENDING_READ, waiting, key=key)
-    return _FirstPending(tuple((g, state.gangs[g.job], starts.get(g.job)) for g in first))
+    # A key for each of all pending gangs would take most of the time.
+    first = heapq.nsmallest(
+        _PENDING_READ,
+        [(-g.priority, g.created_at, job) for job, g in pending.items() if job not in started],
+    )
+    reserved = [job for job in starts if job in pending and job not in started]
+    jobs = {*reserved, *(job for *_, job in first)}
+    gangs = sorted((pending[job] for job in jobs), key=key)[:_PENDING_READ]
+    return tuple((state.gangs[gang.job], starts.get(gang.job)) for gang in gangs)
 
 
 async def _pending_views(
-    services: Services, principal: Principal, first: _FirstPending
+    services: Services, principal: Principal, first: tuple[tuple[Gang, Micros | None], ...]
 ) -> tuple[PendingJobView, ...]:
-    seen = [
-        (gang, at) for _, gang, at in first.gangs if principal.may_see(gang.job.spec.namespace)
-    ][:_PENDING_SHOWN]
+    seen = [(gang, at) for gang, at in first if principal.may_see(gang.job.spec.namespace)][
+        :_PENDING_SHOWN
+    ]
 
     def work(turn: Turn) -> tuple[PendingJobView, ...]:
         return tuple(_pending_view(services, turn, principal, gang, at) for gang, at in seen)

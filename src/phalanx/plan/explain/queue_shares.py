@@ -43,8 +43,8 @@ def queue_shares(state: Moment) -> tuple[SettledShare, ...]:
     """By name of the queue."""
     shares = settled_shares(state)
     running = Counter(each.gang.queue for each in state.running.by_job.values())
-    waiting = (g for g in state.pending.gangs.values() if g.job not in state.running.by_job)
-    pending = Counter(gang.queue for gang in waiting)
+    started = set(state.running.by_job)
+    pending = Counter(g.queue for g in state.pending.gangs.values() if g.job not in started)
     return tuple(
         SettledShare(
             branch.queue,

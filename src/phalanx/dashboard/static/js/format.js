@@ -4,8 +4,10 @@ const UNITS = { m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 2 ** 10, 
 
 export const whole = new Intl.NumberFormat("en").format;
 
+const decimals = new Map(); // digits → format; making one takes longer than using it a hundred times
 export function decimal(value, digits = 1) {
-  return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(value);
+  if (!decimals.has(digits)) decimals.set(digits, new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format);
+  return decimals.get(digits)(value);
 }
 
 export function plural(count, noun) {

@@ -23,7 +23,7 @@
 //   }
 //
 // The context has: parts and params of the address (#/job/j-1?tab=logs → ["job", "j-1"], {tab: "logs"}), session,
-// update() to draw again, refresh() to load again soon, setParams({phase: "pending"}) for filters.
+// update() to draw again, ready() to draw what is loaded so far, refresh() to load again soon, setParams({phase: "pending"}) for filters.
 //
 // A page that has changed loads again at most once a second, and never takes more than a tenth of the time: with a slow
 // server or a large cluster it loads less often. Nothing here may use innerHTML or style attributes: the policy of the
@@ -227,7 +227,12 @@ function show() {
     return refreshNow();
   }
   leave();
-  const context = { parts, params, update: draw, refresh, setParams, get session() { return state.session || {}; } };
+  const ready = () => {
+    if (!state.page || state.page.context !== context) return; // another page is shown by now
+    state.page.isLoaded = true;
+    draw();
+  };
+  const context = { parts, params, update: draw, ready, refresh, setParams, get session() { return state.session || {}; } };
   const make = async () => (await PAGES[name]())[name](context);
   state.page = { address, context, make, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false };
   const isFirst = state.name === "";

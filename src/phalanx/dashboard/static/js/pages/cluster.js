@@ -20,34 +20,42 @@ export function cluster(context) {
   let shares = null;
   let now = null;
   let largest = [];
+  let labels = []; // that workers have
+  let grouped = { label: null, groups: [] }; // by the label, until the map is loaded again
+  let facts = null; // for the cards
   let hovered = null; // {worker, device, x, y}
   let highlight = null; // id of a job
   let tableRows = TABLE_ROWS;
 
   async function load(signal) {
-    [map, shares, now] = await Promise.all([get("/map", { signal }), get("/shares", { signal }), get("/overview", { signal })]);
+    // The map is shown as soon as it is there.
+    const rest = Promise.all([get("/shares", { signal }), get("/overview", { signal })]);
+    rest.catch(() => {}); // if the map fails, that is the error to show
+    map = await get("/map", { signal });
     arrange();
     if (hovered) hovered.worker = map.workers.find((worker) => worker.id === hovered.worker.id);
     if (hovered && !hovered.worker) hovered = null;
+    context.ready();
+    [shares, now] = await rest;
   }
-
-  const labels = () => [...new Set(map.workers.flatMap((worker) => Object.keys(worker.labels)))].sort().slice(0, 30);
 
   function groupLabel() {
     const wanted = context.params.group;
-    const known = labels();
-    if (wanted === NO_GROUP || known.includes(wanted)) return wanted;
-    return known.includes("rack") ? "rack" : NO_GROUP;
+    if (wanted === NO_GROUP || labels.includes(wanted)) return wanted;
+    return labels.includes("rack") ? "rack" : NO_GROUP;
   }
 
   function groups() {
     const label = groupLabel();
+    if (grouped.label === label) return grouped.groups;
     const found = new Map();
     for (const worker of map.workers) {
       const name = label === NO_GROUP ? "" : worker.labels[label] || `no ${label}`;
-      found.set(name, [...(found.get(name) || []), worker]);
+      if (found.has(name)) found.get(name).push(worker);
+      else found.set(name, [worker]);
     }
-    return [...found].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+    grouped = { label, groups: [...found].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })) };
+    return grouped.groups;
   }
 
   function view() {
@@ -65,7 +73,7 @@ export function cluster(context) {
             h("h2", "Workers ", h("span.muted", "· one square is one GPU, coloured by job · striped amber: free, but too small for any pending gang")),
             h(
               "span.end",
-              choice("Group by", label, [[NO_GROUP, "nothing"], ...labels().map((name) => [name, name])], (value) => context.setParams({ group: value })),
+              choice("Group by", label, [[NO_GROUP, "nothing"], ...labels.map((name) => [name, name])], (value) => context.setParams({ group: value })),
               choice("As", isTable ? "table" : "map", [["map", "map"], ["table", "table"]], (value) => context.setParams({ view: value })),
             ),
           ),
@@ -73,8 +81,8 @@ export function cluster(context) {
         ),
         h(
           "div",
-          panel("Queues", "used, striped: borrowed, grey: wanted, mark: fair share", queueSummary(shares)),
-          panel("Pending", "and why", pendingTable(now.first_pending, { withAge: false })),
+          panel("Queues", "used, striped: borrowed, grey: wanted, mark: fair share", shares ? queueSummary(shares) : h("p.muted", "Loading …")),
+          panel("Pending", "and why", now ? pendingTable(now.first_pending, { withAge: false }) : h("p.muted", "Loading …")),
         ),
       ),
       tooltip(),
@@ -82,32 +90,44 @@ export function cluster(context) {
   }
 
   function cards() {
-    const wholes = map.workers.filter(isWhole).length;
-    const stranded = map.workers.filter((worker) => isStranded(worker, map.smallest_request));
-    const lost = stranded.reduce((sum, worker) => sum + amount(worker.free.gpu), 0);
-    const largest = Math.max(0, ...map.workers.filter((worker) => worker.status === "active").map((worker) => amount(worker.free.gpu)));
-    const closed = Object.entries(now.workers).filter(([status, count]) => status !== "active" && count);
+    const closed = Object.entries(facts.statuses).filter(([status, count]) => status !== "active" && count);
     return h(
       "div.cards",
-      card("GPUs in use", `${decimal(now.used_gpus)} / ${decimal(now.gpus)}`, percent(now.used_gpus, now.gpus)),
-      card("Whole nodes free", whole(wholes), `of ${plural(map.workers.length, "worker")}`),
-      card("Largest free block", plural(largest, "GPU"), "on one worker"),
+      card("GPUs in use", `${decimal(facts.used)} / ${decimal(facts.gpus)}`, percent(facts.used, facts.gpus)),
+      card("Whole nodes free", whole(facts.wholes), `of ${plural(map.workers.length, "worker")}`),
+      card("Largest free block", plural(facts.largestFree, "GPU"), "on one worker"),
       card(
         "Stranded GPUs",
-        decimal(lost),
+        decimal(facts.stranded),
         map.smallest_request === null ? "no pending gang requests GPUs" : `pending tasks request at least ${decimal(map.smallest_request)}`,
       ),
-      card("Workers", `${whole(now.workers.active)} ok`, closed.map(([status, count]) => `${count} ${status}`).join(" · ") || "none lost or cordoned"),
+      card("Workers", `${whole(facts.statuses.active)} ok`, closed.map(([status, count]) => `${count} ${status}`).join(" · ") || "none lost or cordoned"),
     );
   }
 
-  // The jobs by their GPUs, the largest first: [position, GPUs]. They get their colours in this order.
+  // What is computed once for a map: the jobs by their GPUs, the largest first ([position, GPUs]), which get their colours in
+  // this order, the labels, and the facts of the cards.
   function arrange() {
     const sizes = new Map(map.jobs.map((job, position) => [position, 0]));
     for (const worker of map.workers) for (const task of worker.tasks) sizes.set(task.job, sizes.get(task.job) + task.devices.length);
     largest = [...sizes].sort((a, b) => b[1] - a[1]);
     const colours = coloursOf(largest.map(([position]) => nameOf(position)));
     map.jobs.forEach((job, position) => { job.colour = colours.get(nameOf(position)); });
+    labels = [...new Set(map.workers.flatMap((worker) => Object.keys(worker.labels)))].sort().slice(0, 30);
+    grouped = { label: null, groups: [] };
+    const free = (workers) => workers.map((worker) => amount(worker.free.gpu));
+    const present = map.workers.filter((worker) => worker.status !== "lost");
+    const gpus = present.reduce((sum, worker) => sum + worker.gpus, 0);
+    const statuses = { active: 0, cordoned: 0, leaving: 0, lost: 0 };
+    for (const worker of map.workers) statuses[worker.status] += 1;
+    facts = {
+      gpus,
+      used: gpus - free(present).reduce((sum, gpus) => sum + gpus, 0),
+      statuses,
+      wholes: map.workers.filter(isWhole).length,
+      stranded: free(map.workers.filter((worker) => isStranded(worker, map.smallest_request))).reduce((sum, gpus) => sum + gpus, 0),
+      largestFree: free(map.workers.filter((worker) => worker.status === "active")).reduce((most, gpus) => Math.max(most, gpus), 0),
+    };
   }
 
   const nameOf = (position) => map.jobs[position].name || `a job of queue ${map.jobs[position].queue}`;
