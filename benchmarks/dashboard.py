@@ -1,14 +1,18 @@
-"""The dashboard in Chromium on a large cluster: when a page shows its data, and how smooth it stays
-while events stream in. The server is a process of its own and keeps everything in memory."""
+"""The dashboard in Chromium on a large cluster: when a page shows its data, how smooth it stays
+while events stream in, and how much memory its tabs use over time. The server is a process of its
+own and keeps everything in memory."""
 
 import asyncio
 import multiprocessing
 import shutil
 import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 from tests.builders import a_role, a_spec
 from tests.integration.api.serving import Running, serving
 
@@ -42,12 +46,10 @@ _CHUNK = 2000
 SMALL, LARGE = Goal("ms", at_most=300), Goal("ms", at_most=1000)
 FRAME = Goal("ms", at_most=34)
 
-PAGES = {
-    "overview": "main .card",
-    "jobs": "main tbody tr a",
-    "cluster": "main canvas",
-    "queues": "main tbody tr",
-}
+PAGES = ("overview", "jobs", "cluster", "queues")
+#: On the large cluster.
+A_JOB = "job/j-run-0"
+MINUTES = 10
 _FRAMES = """seconds => new Promise(resolve => {
     const times = []; let last = performance.now(); const end = last + 1000 * seconds;
     const step = now => {
@@ -60,27 +62,54 @@ _SHOWN = "() => performance.getEntriesByName('shown')[0]?.startTime ?? -1"
 
 
 def run(size: ClusterSize = SIZE) -> None:
-    if shutil.which("chromium") is None:
-        print("\nDashboard: there is no chromium in PATH")
-        return
+    with _server(size) as (url, server):
+        if not url:
+            return
+        _print(asyncio.run(_first_views(url, PAGES, "empty cluster", SMALL)))
+        _fill_server(server)
+        _print(asyncio.run(_first_views(url, (*PAGES, A_JOB), "large cluster", LARGE)))
+        server.send("traffic")
+        _print(asyncio.run(_frames(url)))
+
+
+def memory(size: ClusterSize = SIZE, minutes: int = MINUTES) -> None:
+    """The heap of each tab after a garbage collection, every minute while events stream."""
+    with _server(size) as (url, server):
+        if not url:
+            return
+        _fill_server(server)
+        server.send("traffic")
+        rows = asyncio.run(_heaps(url, minutes))
+        print(f"MB of JavaScript heap after each minute, {EVENTS_PER_S} events/s")
+        table(("page", *(str(minute) for minute in range(minutes + 1))), rows)
+
+
+@contextmanager
+def _server(size: ClusterSize) -> Iterator[tuple[str, Any]]:
+    """The URL of a server in a process of its own, and the pipe to it."""
     gangs = f"{size.running:,} running and {size.pending:,} pending gangs"
-    print(f"\nDashboard, {size.workers:,} workers, {gangs}")
+    print(f"\nDashboard, {size.workers:,} workers, {gangs}", flush=True)
+    if shutil.which("chromium") is None:
+        print("there is no chromium in PATH")
+        yield "", None
+        return
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, size), daemon=True)
     process.start()
     theirs.close()  # so that a server that fails ends the benchmark
     try:
-        url = ours.recv()
-        _print(asyncio.run(_first_views(url, "empty cluster", SMALL)))
-        ours.send("fill")
-        ours.recv()
-        _print(asyncio.run(_first_views(url, "large cluster", LARGE)))
-        ours.send("traffic")
-        _print(asyncio.run(_frames(url)))
+        yield ours.recv(), ours
     finally:
         process.terminate()
         process.join()
+
+
+def _fill_server(server: Any) -> None:
+    began = time.monotonic()
+    server.send("fill")
+    server.recv()
+    print(f"the cluster was filled in {time.monotonic() - began:.0f} s\n", flush=True)
 
 
 def _print(rows: list[tuple[str, ...]]) -> None:
@@ -181,36 +210,47 @@ async def _change(server: Running) -> None:
 # The browser
 
 
-async def _first_views(url: str, which: str, goal: Goal) -> list[tuple[str, ...]]:
-    """How long after the beginning of the navigation each page shows its data."""
-    rows = []
+@asynccontextmanager
+async def _chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        for name in PAGES:
-            times = []
-            for _ in range(ROUNDS):
-                page = await browser.new_page()
-                await _open(page, url, name)
-                times.append(float(await page.evaluate(_SHOWN)))
-                await page.close()
-            rows.append(_row(f"{name}: first view, {which}", times, goal, statistics.median(times)))
+        yield browser
         await browser.close()
+
+
+async def _first_views(
+    url: str, addresses: tuple[str, ...], which: str, goal: Goal
+) -> list[tuple[str, ...]]:
+    """How long after the beginning of the navigation each page shows its data: on the first visit
+    of a browser, and on a later one, when it has the files."""
+    rows = []
+    async with _chromium() as browser:
+        for address in addresses:
+            visits: dict[str, list[float]] = {"first visit": [], "later visit": []}
+            for _ in range(ROUNDS):
+                context = await browser.new_context()
+                for times in visits.values():
+                    page = await context.new_page()
+                    await _open(page, url, address)
+                    times.append(float(await page.evaluate(_SHOWN)))
+                    await page.close()
+                await context.close()
+            for visit, times in visits.items():
+                title = f"{address.partition('/')[0]}: {visit}, {which}"
+                rows.append(_row(title, times, goal, statistics.median(times)))
     return rows
 
 
-async def _open(page: Page, url: str, name: str) -> None:
-    await page.goto(f"{url}/#/{name}")
+async def _open(page: Page, url: str, address: str) -> None:
+    await page.goto(f"{url}/#/{address}")
     await page.locator("main[aria-busy=false]").wait_for(timeout=60_000)
 
 
 async def _frames(url: str) -> list[tuple[str, ...]]:
     rows = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    async with _chromium() as browser:
         for name in PAGES:
             page = await browser.new_page()
             await _open(page, url, name)
@@ -219,8 +259,33 @@ async def _frames(url: str) -> list[tuple[str, ...]]:
             title = f"{name}: frames, {EVENTS_PER_S} events/s"
             rows.append(_row(title, times, FRAME, slow))
             await page.close()
-        await browser.close()
     return rows
+
+
+async def _heaps(url: str, minutes: int) -> list[tuple[str, ...]]:
+    async with _chromium() as browser:
+        context = await browser.new_context()
+        pages = {}
+        for address in (*PAGES, A_JOB):
+            page = pages[address.partition("/")[0]] = await context.new_page()
+            await _open(page, url, address)
+        heaps: dict[str, list[str]] = {name: [] for name in pages}
+        for minute in range(minutes + 1):
+            for name, page in pages.items():
+                heaps[name].append(f"{await _heap_mb(page):.1f}")
+            print(f"minute {minute}: {', '.join(heap[-1] for heap in heaps.values())}", flush=True)
+            await asyncio.sleep(60 if minute < minutes else 0)
+    return [(name, *values) for name, values in heaps.items()]
+
+
+async def _heap_mb(page: Page) -> float:
+    tools = await page.context.new_cdp_session(page)
+    await tools.send("HeapProfiler.collectGarbage")
+    await tools.send("Performance.enable")
+    metrics = (await tools.send("Performance.getMetrics"))["metrics"]
+    await tools.detach()
+    used = next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize")
+    return float(used) / 1e6
 
 
 def _row(title: str, times: list[float], goal: Goal, judged: float) -> tuple[str, ...]:
