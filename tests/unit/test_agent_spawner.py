@@ -22,7 +22,7 @@ from phalanx.agent.spawner.finished_attempts import FinishedAttempts
 from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal, StartEntry
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.running_attempt import RunningAttempt
-from phalanx.agent.spawner.stop_schedule import StopSchedule
+from phalanx.agent.spawner.stop_schedule import LeaseEnd, StopSchedule
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.time_units import SECOND
 
@@ -181,45 +181,49 @@ def schedule(*, time_limit_s: int | None = None, fence: bool = False) -> StopSch
     return StopSchedule(run, now=100.0)
 
 
+def lease(ends_at: float) -> LeaseEnd:
+    return lambda: ends_at
+
+
 def test_an_attempt_without_limits_is_never_stopped() -> None:
-    assert schedule().due_at(130.0) is None
-    assert schedule().has_lease(0.0, now=100.0)
+    assert schedule().due_at(lease(130.0)) is None
+    assert schedule().has_lease(lease(0.0), now=100.0)
 
 
 def test_a_time_limit_is_enforced_five_seconds_after_the_server_should_have() -> None:
-    assert schedule(time_limit_s=60).due_at(130.0) == 165.0
+    assert schedule(time_limit_s=60).due_at(lease(130.0)) == 165.0
 
 
 def test_a_fenced_attempt_is_stopped_so_that_its_grace_ends_before_its_lease() -> None:
     fenced = schedule(fence=True)
-    assert fenced.due_at(130.0) == 118.0
-    assert fenced.due_at(140.0) == 128.0
+    assert fenced.due_at(lease(130.0)) == 118.0
+    assert fenced.due_at(lease(140.0)) == 128.0
 
 
 def test_a_fenced_attempt_that_is_stopped_late_has_a_shorter_grace() -> None:
     fenced = schedule(fence=True)
     fenced.stopped(now=125.0)
-    assert fenced.due_at(130.0) == 128.0
+    assert fenced.due_at(lease(130.0)) == 128.0
     fenced.killed(now=128.0)
-    assert fenced.due_at(130.0) == pytest.approx(128.1)
+    assert fenced.due_at(lease(130.0)) == pytest.approx(128.1)
 
 
 def test_a_fenced_attempt_is_not_started_when_its_lease_is_about_to_end() -> None:
-    assert schedule(fence=True).has_lease(130.0, now=117.0)
-    assert not schedule(fence=True).has_lease(130.0, now=118.0)
+    assert schedule(fence=True).has_lease(lease(130.0), now=117.0)
+    assert not schedule(fence=True).has_lease(lease(130.0), now=118.0)
 
 
 def test_a_lease_does_not_extend_the_time_limit() -> None:
-    assert schedule(time_limit_s=10, fence=True).due_at(140.0) == 115.0
+    assert schedule(time_limit_s=10, fence=True).due_at(lease(140.0)) == 115.0
 
 
 def test_a_stopped_attempt_is_killed_after_its_grace_and_then_again_and_again() -> None:
     stopping = schedule(fence=True)
     stopping.stopped(now=200.0)
     assert stopping.is_stopping
-    assert stopping.due_at(239.0) == 210.0, "a lease does not end the stop"
+    assert stopping.due_at(lease(239.0)) == 210.0, "a lease does not end the stop"
     stopping.killed(now=210.0)
-    assert stopping.due_at(239.0) == pytest.approx(210.1)
+    assert stopping.due_at(lease(239.0)) == pytest.approx(210.1)
 
 
 # Output

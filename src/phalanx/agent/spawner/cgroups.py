@@ -7,7 +7,7 @@ the processes of an attempt are found by their tag alone.
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -45,11 +45,15 @@ class ControlGroup(NamedTuple):
 
         Raises OSError.
         """
-        with ExitStack() as stack:
+        joined: list[GroupFolder] = []
+        try:
             for folder in self.folders:
                 folder.join()
-                stack.callback(_leave, folder)
+                joined.append(folder)
             yield
+        finally:
+            for folder in joined:
+                _leave(folder)
         self.limit_cpu()
 
     def limit_cpu(self) -> None:
@@ -97,16 +101,16 @@ class ControlGroups:
             LIMITS[controller]: "no hierarchy of control groups with this controller"
             for controller in sorted(CONTROLLERS)
         }
-        self._folders: list[GroupFolder] = []
-        self._by_controller: dict[str, GroupFolder] = {}
+        #: The worker's group in each hierarchy, and the controllers that it is used for.
+        self._groups: list[tuple[GroupFolder, list[str]]] = []
         self._create_worker_groups(path_file, hierarchies(proc))
-        for controller in self._by_controller:
-            del self.unenforced[LIMITS[controller]]
-        cpu = self._by_controller.get("cpu")
-        if cpu is not None:
-            # Among the processes of the machine, the tasks together weigh as much as its CPUs.
-            with suppress(OSError):
-                cgroup_limits.set_cpu_weight(cpu, 1000 * (os.cpu_count() or 1))
+        for group, controllers in self._groups:
+            for controller in controllers:
+                del self.unenforced[LIMITS[controller]]
+            if "cpu" in controllers:
+                # Among the processes of the machine, the tasks together weigh as much as its CPUs.
+                with suppress(OSError):
+                    cgroup_limits.set_cpu_weight(group, 1000 * (os.cpu_count() or 1))
 
     def _create_worker_groups(self, path_file: Path, mounted: list[Hierarchy]) -> None:
         groups = [(h, GroupFolder(h.parent / self.name, h.version, h.own_group)) for h in mounted]
@@ -127,10 +131,12 @@ class ControlGroups:
             why = f"cannot create control groups in {hierarchy.parent}: {error.strerror}"
             self.unenforced |= {LIMITS[each]: why for each in hierarchy.controllers}
             return
-        self._folders.append(group)
-        for controller in hierarchy.controllers:
-            if hierarchy.version == 1 or self._enable(controller, hierarchy, group):
-                self._by_controller[controller] = group
+        usable = [
+            controller
+            for controller in hierarchy.controllers
+            if hierarchy.version == 1 or self._enable(controller, hierarchy, group)
+        ]
+        self._groups.append((group, usable))
 
     def _enable(self, controller: str, hierarchy: Hierarchy, group: GroupFolder) -> bool:
         """Pass a controller of version 2 on to the groups of attempts; whether that worked."""
@@ -147,31 +153,34 @@ class ControlGroups:
 
     def create(self, key: AttemptKey, limits: TaskLimits) -> ControlGroup | None:
         """New groups for an attempt, or None where the worker may not create any. Raises OSError"""
-        if not self._folders:
+        if not self._groups:
             return None
-        created: dict[Path, GroupFolder] = {}
-        needed = {name: group for name, group in self._by_controller.items() if limits.uses(name)}
+        name = attempt_name(key)
+        created: list[GroupFolder] = []
+        by_controller: dict[str, GroupFolder] = {}
         try:
-            for parent in self._folders:
-                if parent.version == 2 or parent in needed.values():
-                    created[parent.path] = parent.child(attempt_name(key))
-            by_controller = {name: created[parent.path] for name, parent in needed.items()}
+            for worker, controllers in self._groups:
+                needed = [each for each in controllers if limits.uses(each)]
+                if needed or worker.version == 2:
+                    group = worker.child(name)
+                    created.append(group)
+                    by_controller |= dict.fromkeys(needed, group)
             cgroup_limits.limit_before_start(by_controller, limits)
         except OSError:
-            ControlGroup(tuple(created.values())).remove()
+            ControlGroup(tuple(created)).remove()
             raise
-        return ControlGroup(tuple(created.values()), by_controller, limits)
+        return ControlGroup(tuple(created), by_controller, limits)
 
     def warm_up(self) -> None:
         """Make the next join cheap: after a pause the first one waits for all CPUs."""
-        for folder in self._folders:
-            if folder.version == 2:
+        for group, _ in self._groups:
+            if group.version == 2:
                 with suppress(OSError):
-                    folder.leave()
+                    group.leave()
 
     def close(self) -> None:
         """Remove the worker's groups, after all attempts have ended."""
-        ControlGroup(tuple(self._folders)).remove()
+        ControlGroup(tuple(group for group, _ in self._groups)).remove()
         remove_everywhere(self.name)
 
 

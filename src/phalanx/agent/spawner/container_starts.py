@@ -13,6 +13,7 @@ from phalanx.agent.spawner.journal import StartEntry
 from phalanx.agent.spawner.launch import StartError, run_command
 from phalanx.agent.spawner.process_table import ProcessTable, schedule_of
 from phalanx.agent.spawner.process_tree import ProcessTree, monitor_tag
+from phalanx.agent.spawner.stop_schedule import LeaseEnd
 from phalanx.host.clock import boot_time
 
 _READ_BYTES = 64 * 1024
@@ -36,7 +37,7 @@ class ContainerStarts:
         self._on_change = on_change
         self._commands: dict[int, _Command] = {}
 
-    def prepare(self, run: RunAttempt, calls: ContainerCalls, lease_ends_at: float) -> None:
+    def prepare(self, run: RunAttempt, calls: ContainerCalls, lease_ends_at: LeaseEnd) -> None:
         """Create the processes of a container, which wait. Raises StartError."""
         schedule = schedule_of(run, lease_ends_at)
         tree = ProcessTree(calls.process_tag, self._processes.create_group(run))

@@ -29,9 +29,9 @@ class GroupFolder(NamedTuple):
 
     def child(self, name: str) -> "GroupFolder":
         """Create a group below this one. Raises OSError."""
-        group = self._replace(path=self.path / name)
-        group.path.mkdir()
-        return group
+        path = self.path / name
+        path.mkdir()
+        return GroupFolder(path, self.version, self.spawner_group)
 
     def kill(self) -> None:
         """Kill every process in the group, or on old kernels freeze it so that none can fork."""
@@ -72,7 +72,7 @@ class GroupFolder(NamedTuple):
 
 def write(group: Path, name: str, value: str) -> None:
     """Write a file of a group in one call. Raises OSError."""
-    file = os.open(group / name, os.O_WRONLY | os.O_CLOEXEC)
+    file = os.open(f"{group}/{name}", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(file, value.encode())
     finally:

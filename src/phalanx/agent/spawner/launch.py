@@ -8,7 +8,6 @@ times cheaper than a fork.
 import errno
 import os
 import resource
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -195,12 +194,9 @@ def _program(name: str, env: dict[str, str], user: TaskUser | None) -> str:
     if "/" in name:
         return name
     folders = env.get("PATH", os.defpath)
-    if user is None:
-        path = shutil.which(name, path=folders)
-    else:
-        with _acting_as(user):
-            paths = (f"{folder or '.'}/{name}" for folder in folders.split(":"))
-            path = next(filter(_may_run, paths), None)
+    with _acting_as(user):
+        paths = (f"{folder or '.'}/{name}" for folder in folders.split(":"))
+        path = next(filter(_may_run, paths), None)
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return path

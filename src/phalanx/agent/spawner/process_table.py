@@ -23,12 +23,12 @@ from phalanx.agent.spawner.poller import Poller
 from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag, tagged_pids
 from phalanx.agent.spawner.redaction import Redactor
 from phalanx.agent.spawner.running_attempt import RunningAttempt
-from phalanx.agent.spawner.stop_schedule import StopSchedule
+from phalanx.agent.spawner.stop_schedule import LeaseEnd, StopSchedule
 from phalanx.agent.state_dir import StateDir
 from phalanx.host.clock import boot_time
 
 
-def schedule_of(run: RunAttempt, lease_ends_at: float) -> StopSchedule:
+def schedule_of(run: RunAttempt, lease_ends_at: LeaseEnd) -> StopSchedule:
     """When an attempt that starts now has to be stopped. Raises StartError without a lease."""
     schedule = StopSchedule(run, boot_time())
     if not schedule.has_lease(lease_ends_at, boot_time()):
@@ -84,7 +84,7 @@ class ProcessTable:
     def get(self, key: AttemptKey) -> RunningAttempt | None:
         return self._by_key.get(key)
 
-    def start(self, run: RunAttempt, lease_ends_at: float) -> RunningAttempt:
+    def start(self, run: RunAttempt, lease_ends_at: LeaseEnd) -> RunningAttempt:
         """Start an attempt that the table does not have. Raises StartError."""
         schedule = schedule_of(run, lease_ends_at)
         tree = ProcessTree(new_tag(), self.create_group(run))
@@ -147,7 +147,7 @@ class ProcessTable:
         if not has_more:
             self._poller.unwatch(attempt.output.pipe)
 
-    def record_exit(self, child: ChildExit, lease_ends_at: float) -> None:
+    def record_exit(self, child: ChildExit, lease_ends_at: LeaseEnd) -> None:
         """Record the exit of a main process; exits of other processes change nothing."""
         attempt = self._by_main_pid.pop(child.pid, None)
         if attempt is not None:
@@ -171,7 +171,7 @@ class ProcessTable:
         trees = [attempt.tree for attempt in self._by_key.values()]
         return self._children.outside(trees, known_pids.union(self._by_main_pid))
 
-    def act_on_schedules(self, now: float, lease_ends_at: float) -> None:
+    def act_on_schedules(self, now: float, lease_ends_at: LeaseEnd) -> None:
         """Stop or kill the attempts that are due."""
         for attempt in list(self._by_key.values()):
             with self._errors.contained(attempt):

@@ -10,7 +10,7 @@ from phalanx.agent.spawner.cgroup_limits import LimitsReached
 from phalanx.agent.spawner.cgroups import ControlGroup
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.process_tree import ProcessTree, signal_process_group
-from phalanx.agent.spawner.stop_schedule import StopSchedule
+from phalanx.agent.spawner.stop_schedule import LeaseEnd, StopSchedule
 
 #: Rounds of one kill: a process that forks as fast as it can must not get ahead of it.
 _KILL_ROUNDS = 10
@@ -65,7 +65,7 @@ class RunningAttempt:
                 break
         self.schedule.killed(now)
 
-    def act_if_due(self, now: float, lease_ends_at: float) -> bool:
+    def act_if_due(self, now: float, lease_ends_at: LeaseEnd) -> bool:
         """Stop or kill the attempt if its schedule says so; whether it did."""
         due_at = self.schedule.due_at(lease_ends_at)
         if due_at is None or now < due_at:

@@ -79,8 +79,7 @@ class Spawner:
     # Timers
 
     def _poll_timeout_s(self) -> float:
-        lease_ends_at = self._lease.ends_at()
-        due = [attempt.schedule.due_at(lease_ends_at) for attempt in self._processes]
+        due = [attempt.schedule.due_at(self._lease.ends_at) for attempt in self._processes]
         due.append(self._finished.flush_at)
         if not self._is_active:
             due.append(self._active_at + self._idle_exit_s)
@@ -96,7 +95,7 @@ class Spawner:
             self._active_at = now
         elif now >= self._active_at + self._idle_exit_s:
             self._is_quitting = True
-        self._processes.act_on_schedules(now, self._lease.ends_at())
+        self._processes.act_on_schedules(now, self._lease.ends_at)
         self._finished.flush_if_due(now)
         if not self._link.is_connected:
             with self._errors.contained():
@@ -147,9 +146,9 @@ class Spawner:
             return
         try:
             if calls is not None:
-                self._containers.prepare(run, calls, self._lease.ends_at())
+                self._containers.prepare(run, calls, self._lease.ends_at)
                 return
-            attempt = self._processes.start(run, self._lease.ends_at())
+            attempt = self._processes.start(run, self._lease.ends_at)
         except StartError as error:
             status = AttemptStatus(*run.key, start_error=str(error), start_refused=error.is_final)
             self._ended(status)
@@ -185,7 +184,7 @@ class Spawner:
             if child.pid == self._guard.pid:
                 self._guard.restart()
             elif not self._containers.command_ended(child):
-                self._processes.record_exit(child, self._lease.ends_at())
+                self._processes.record_exit(child, self._lease.ends_at)
             exited.add(child.pid)
         attempts = len(self._processes)
         self._processes.remove_ended()

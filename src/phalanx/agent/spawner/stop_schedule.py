@@ -2,9 +2,14 @@
 after its grace.
 """
 
+from collections.abc import Callable
+
 from phalanx.agent.lease import FENCE_MARGIN_S
 from phalanx.agent.messages import RunAttempt
 from phalanx.core.time_units import SECOND
+
+#: Reads the end of the worker's lease from its file, which is left out without a fence.
+LeaseEnd = Callable[[], float]
 
 #: While a killed process lives on, the kill is repeated at this interval: it may have forked.
 _KILL_AGAIN_S = 0.1
@@ -27,7 +32,7 @@ class StopSchedule:
         """Whether the attempt was stopped or killed: what remains to do is to kill it."""
         return self._kill_at is not None
 
-    def due_at(self, lease_ends_at: float) -> float | None:
+    def due_at(self, lease_ends_at: LeaseEnd) -> float | None:
         """When the attempt has to be stopped or, if it is stopping, killed.
 
         A fenced attempt is stopped so that its grace ends before the lease does. If it is stopped
@@ -38,12 +43,12 @@ class StopSchedule:
         at = self._kill_at if self.is_stopping else self._time_limit_at
         if not self._is_fenced:
             return at
-        lease_at = lease_ends_at - FENCE_MARGIN_S - (0 if self.is_stopping else self._grace_s)
+        lease_at = lease_ends_at() - FENCE_MARGIN_S - (0 if self.is_stopping else self._grace_s)
         return lease_at if at is None else min(at, lease_at)
 
-    def has_lease(self, lease_ends_at: float, now: float) -> bool:
+    def has_lease(self, lease_ends_at: LeaseEnd, now: float) -> bool:
         """Whether the lease leaves time to run: always, without a fence."""
-        return not self._is_fenced or now < lease_ends_at - FENCE_MARGIN_S - self._grace_s
+        return not self._is_fenced or now < lease_ends_at() - FENCE_MARGIN_S - self._grace_s
 
     def stopped(self, now: float) -> None:
         self._kill_at = now + self._grace_s
