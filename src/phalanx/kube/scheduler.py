@@ -55,7 +55,7 @@ from phalanx.kube.writes.rounds_expiry import RoundsExpiry
 from phalanx.kube.writes.status_writer import StatusWriter
 from phalanx.kube.writes.unused_fields import UnusedFieldEvents
 from phalanx.kube.writes.victim_evictions import VictimEvictions
-from phalanx.kube.writes.write_budget import WriteBudget
+from phalanx.kube.writes.write_budget import WRITERS, WriteBudget
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
 
@@ -128,7 +128,8 @@ class KubeScheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        writers = (self.status, self.groups, self.queues, self.events)
+        single, several = (self.groups, self.queues), (self.status, self.events)
+        writers = (*single, *several * WRITERS)
         writing = [asyncio.create_task(each.run()) for each in writers]
         try:
             self._is_current = self._may_act()

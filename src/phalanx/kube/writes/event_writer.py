@@ -15,7 +15,7 @@ from phalanx.kube.objects.metadata import ObjectReference, timestamp
 from phalanx.kube.writes.write_budget import WriteBudget
 
 #: Events that wait to be written.
-_WAITING = 1000
+_WAITING = 20_000
 #: The longest message that an event may have.
 _MESSAGE = 1000
 
@@ -64,10 +64,11 @@ class EventWriter:
             if not self._waiting:
                 self._has_work.clear()
                 continue
-            await self._budget.take()
-            event = self._waiting.popleft()
-            if self._may_act():
-                await self._write(event)
+            await self._budget.take(is_event=True)
+            if self._waiting:
+                event = self._waiting.popleft()
+                if self._may_act():
+                    await self._write(event)
 
     async def _write(self, event: _Event) -> None:
         target = event.target
@@ -95,4 +96,7 @@ class EventWriter:
         try:
             await self._client.request("POST", path, body)
         except (ApiStatusError, ApiUnreachableError) as error:
+            if self._budget.note(error):
+                self._waiting.appendleft(event)
+                return
             log.warning("event not written", object=target.name, reason=str(error))

@@ -174,7 +174,8 @@ class GroupWriter:
             else:
                 await self._client.delete(groups, change.name, change.namespace, uid=change.uid)
         except (ApiStatusError, ApiUnreachableError) as error:
-            if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
+            is_busy = self._budget.note(error)
+            if not is_busy and not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
                 log.warning("PodGroup not changed", reason=str(error))
 
     # Writing
@@ -217,7 +218,8 @@ class GroupWriter:
         try:
             await self._client.patch(path, body, kind)
         except (ApiStatusError, ApiUnreachableError) as error:
-            if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
+            is_busy = self._budget.note(error)
+            if not is_busy and not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
                 log.warning("PodGroup not written", group=metadata.key, reason=str(error))
             return False
         self.writes += 1

@@ -103,7 +103,8 @@ class QueueWriter:
         try:
             await self._client.patch(path, {"metadata": {"uid": metadata.uid}, "status": status})
         except (ApiStatusError, ApiUnreachableError) as error:
-            if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
+            is_busy = self._budget.note(error)
+            if not is_busy and not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
                 log.warning("queue not written", queue=metadata.name, reason=str(error))
         else:
             self.writes += 1

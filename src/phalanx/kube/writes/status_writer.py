@@ -1,7 +1,8 @@
 """What users see on pending pods: the condition `PodScheduled`, and an event per kind of reason.
 
 A new kind of reason is written at once, new numbers in the message at most once a minute, and all
-of it within a budget: binds come first.
+of it within a budget: binds come first. When many pods wait for their reason, one pod of every gang
+comes first, then pods without any reason.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ class StatusWriter:
             has_settled = now_s - since[uid][1] >= SETTLE_S
             if has_settled and (last is None or last.differs(report, now_s)):
                 due[uid] = report
-        self._shown, self._since, self._due = shown, since, due
+        self._shown, self._since, self._due = shown, since, _in_order(due, shown)
         if due:
             self._has_work.set()
 
@@ -116,9 +117,25 @@ class StatusWriter:
             if last is None or last.kind != report.kind:
                 self._events.warn(pod.target, "FailedScheduling", report.message)
         except (ApiStatusError, ApiUnreachableError) as error:
-            if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
+            is_busy = self._budget.note(error)
+            if not is_busy and not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
                 log.warning("status not written", pod=pod.name, reason=str(error))
             self._shown.pop(uid, None)
+
+
+def _in_order(due: dict[str, PodReport], shown: dict[str, _Shown]) -> dict[str, PodReport]:
+    """The reports, with one pod of every gang first, then pods without any reason, then pods with
+    another kind of reason than now, and new numbers last."""
+    gangs = set()
+    ranks: dict[str, int] = {}
+    for uid, report in due.items():
+        last = shown.get(uid)
+        if last is not None:
+            ranks[uid] = 3 if last.kind == report.kind else 2
+        else:
+            ranks[uid] = 1 if report.gang in gangs else 0
+            gangs.add(report.gang)
+    return {uid: due[uid] for uid in sorted(due, key=ranks.__getitem__)}
 
 
 def _condition(pod: KubePod | None, now_s: float) -> _Shown | None:

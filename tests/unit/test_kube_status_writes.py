@@ -1,0 +1,88 @@
+"""What is written when many pods wait for their reason: in which order, and how fast."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+from tests.integration.server.waiting import PATIENCE_S, eventually
+
+from phalanx.kube.api.errors import ApiStatus, ApiStatusError
+from phalanx.kube.writes.calls import PodReference, PodReport
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.status_writer import SETTLE_S, StatusWriter
+from phalanx.kube.writes.write_budget import WRITERS, WriteBudget
+
+
+class ApiRecord:
+    """An API server that notes what is written, and first answers 429 so many times."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.written: list[str] = []
+        self.refusals = refusals
+
+    async def patch(self, path: str, *_: object) -> bytes:
+        return self._write(path.split("/")[-2])
+
+    async def request(self, _: str, __: str, body: dict[str, Any]) -> bytes:
+        return self._write(f"event of {body['involvedObject']['name']}")
+
+    def _write(self, what: str) -> bytes:
+        if self.refusals:
+            self.refusals -= 1
+            raise ApiStatusError(ApiStatus(code=429), 0.01)
+        self.written.append(what)
+        return b""
+
+
+def reports(*pods: str) -> list[PodReport]:
+    """That pods such as `a-0` are pending."""
+    return [
+        PodReport(PodReference("ns", pod, f"uid-{pod}"), "Unschedulable", "full", pod[0])
+        for pod in pods
+    ]
+
+
+@asynccontextmanager
+async def writing(api: Any) -> AsyncIterator[StatusWriter]:
+    """Write until the end of the block. Every report has held for long enough."""
+    ticks = count(step=SETTLE_S)
+    budget = WriteBudget()
+    events = EventWriter(api, lambda: True, budget)
+    status = StatusWriter(api, lambda: True, events, budget, lambda: next(ticks))
+    tasks = [asyncio.create_task(each.run()) for each in (status, events) * WRITERS]
+    try:
+        yield status
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_one_pod_of_every_gang_has_its_reason_first_and_events_come_last() -> None:
+    api = ApiRecord()
+    pods = reports("a-0", "a-1", "a-2", "b-0", "b-1")
+    async with writing(api) as status:
+        status.report(pods, {})
+        status.report(pods, {})
+
+        async def is_done() -> bool:
+            return len(api.written) == 10
+
+        await eventually(is_done, PATIENCE_S)
+    written = api.written
+    assert written[:5] == ["a-0", "b-0", "a-1", "a-2", "b-1"]
+    assert {*written[5:]} == {f"event of {pod}" for pod in written[:5]}
+
+
+async def test_what_the_api_server_is_too_busy_for_is_written_later() -> None:
+    api = ApiRecord(refusals=3)
+    async with writing(api) as status:
+
+        async def is_done() -> bool:
+            status.report(reports("a-0", "b-0"), {})  # as after every plan
+            return len(api.written) == 4
+
+        await eventually(is_done, PATIENCE_S)
+    assert sorted(api.written) == ["a-0", "b-0", "event of a-0", "event of b-0"]
