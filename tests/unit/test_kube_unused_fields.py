@@ -101,6 +101,42 @@ def test_values_that_are_read_differently_are_notes() -> None:
     assert note.endswith('group-name"] is not used: another key names the gang g')
 
 
+def notes_of(**pod: Any) -> list[str]:
+    """The notes about a pod that is bound although a key of it is not used."""
+    cluster = Cluster(nodes=1)
+    cluster.put(kube_pod("w", **pod))
+    assert cluster.bound() == ["w"]
+    [gang] = cluster.model.gangs.gangs.values()
+    assert cluster.model.gangs.noted == ({gang.job} if gang.notes else set())
+    return [note.removeprefix("pod default/w: metadata.") for note in gang.notes]
+
+
+def test_keys_of_other_projects_that_have_no_effect_are_named() -> None:
+    name = "name the queue with the label phalanx.dev/queue"
+    queue = {"kueue.x-k8s.io/queue-name": "ml"}
+    assert notes_of(labels=queue) == [f'labels["kueue.x-k8s.io/queue-name"] is not used; {name}']
+    [note] = notes_of(annotations={"scheduling.koordinator.sh/reservation-affinity": "{}"})
+    assert note.endswith(" is not used; remove it, or leave the pod to koord-scheduler")
+    group = {"kueue.x-k8s.io/pod-group-name": "g"}
+    [note] = notes_of(labels=group)
+    assert "; declare the gang with the labels pod-group.scheduling.sigs.k8s.io/name and " in note
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"kueue.x-k8s.io/queue-name": "ml", "phalanx.dev/queue": "default"},
+        {"kueue.x-k8s.io/queue-name": "ml", "kueue.x-k8s.io/managed": "true"},
+        {"kueue.x-k8s.io/pod-group-name": "g", **ack(min_available="1")},
+        {"app.kubernetes.io/name": "w", "volcano.sh/job-name": "j"},
+    ],
+)
+def test_keys_of_other_projects_that_nothing_depends_on_are_not_named(
+    labels: dict[str, str],
+) -> None:
+    assert notes_of(labels=labels) == []
+
+
 def test_the_name_of_a_pod_group_of_volcano_can_be_a_label() -> None:
     declared = pod_declaration(kube_pod("w", labels={"scheduling.k8s.io/group-name": "g"}))
     assert declared is not None

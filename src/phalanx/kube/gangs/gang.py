@@ -68,6 +68,8 @@ class KubeGang:
         self.is_alone = is_alone  #: a pod without a gang
         self.version = 0
         self.terms: GangTerms = ALONE
+        #: What is read differently than it is written, or not at all.
+        self.notes: tuple[str, ...] = ()
         self.queue = ""  #: the queue it is counted in; empty if there is none that it may use
         self.created_at: Micros = 0
         #: By number, in the order of their creation.

@@ -29,6 +29,7 @@ from phalanx.kube.gangs.gang_terms import (
     task_of,
 )
 from phalanx.kube.gangs.gang_translation import NOT_READY, half_bound, is_satisfied
+from phalanx.kube.gangs.unused_keys import QUEUE_LABEL, ReadElsewhere, unused_key_notes
 from phalanx.kube.model.pod_table import PodTable
 from phalanx.kube.model.refused_nodes import RefusedNodes
 from phalanx.kube.objects.gang import KubePodGroup
@@ -229,7 +230,8 @@ class GangTable:
         )
         gang.satisfied = is_satisfied(gang)
         (self.half_bound.add if half_bound(gang) else self.half_bound.discard)(gang.job)
-        (self.noted.add if gang.terms.notes else self.noted.discard)(gang.job)
+        gang.notes = (*gang.terms.notes, *_unused_key_notes(gang))
+        (self.noted.add if gang.notes else self.noted.discard)(gang.job)
         if before != (gang.terms, gang.satisfied):
             self._partners_changed(gang, before[0].group)
         return True
@@ -293,6 +295,13 @@ class GangTable:
             if other is not gang and is_near and not other.satisfied:
                 names.add(other.name)
         return tuple(sorted(names)), None
+
+
+def _unused_key_notes(gang: KubeGang) -> tuple[str, ...]:
+    """Notes about keys of other projects. The pods of a gang are alike: the first one is enough."""
+    pod = next(gang.pods())
+    has_queue = gang.terms.queue is not None or QUEUE_LABEL in pod.metadata.labels
+    return unused_key_notes(pod, ReadElsewhere(has_queue, not gang.is_alone))
 
 
 def _is_mutual(gang: KubeGang, other: KubeGang) -> bool:

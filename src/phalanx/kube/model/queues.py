@@ -12,6 +12,7 @@ from phalanx.core.model import Queue
 from phalanx.core.queues import at_or_above, check_namespace_of_queue
 from phalanx.core.reasons import NotSchedulable, amount_in_words
 from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
+from phalanx.kube.gangs.unused_keys import QUEUE_LABEL
 from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
@@ -21,8 +22,6 @@ from phalanx.manifest.queue import VOLCANO, native_queue, volcano_queue
 from phalanx.manifest.strict_mapping import StrictMapping
 from phalanx.plan.model import PendingGang
 
-#: Label of a pod and annotation of a namespace: the queue.
-QUEUE = "phalanx.dev/queue"
 DEFAULT = "default"
 #: API version of the queues of Phalanx.
 NATIVE = "phalanx.dev/v1alpha1"
@@ -169,7 +168,7 @@ def queue_of(
     namespace = ""
     for pod in pods:
         namespace = pod.metadata.namespace
-        label = pod.metadata.labels.get(QUEUE)
+        label = pod.metadata.labels.get(QUEUE_LABEL)
         if label is not None:
             named.setdefault(label, pod.metadata.name)
     if len(named) > 1:
@@ -179,7 +178,7 @@ def queue_of(
             f"pod {first} is in queue {one}, but pod {second} in queue {other}: all pods of a gang"
             " must be in one queue",
         )
-    name = next(iter(named), None) or group_queue or annotations.get(QUEUE) or DEFAULT
+    name = next(iter(named), None) or group_queue or annotations.get(QUEUE_LABEL) or DEFAULT
     return QueueChoice(name, queue_refusal(name, namespace, queues, usable))
 
 

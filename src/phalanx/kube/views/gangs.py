@@ -100,7 +100,7 @@ def gang_view(model: ClusterModel, gang: KubeGang) -> GangView:
         tuple(map(_pod_view, sorted(gang.members.values(), key=_by_name))),
         datetime.fromtimestamp(gang.created_at / SECOND, UTC) if gang.created_at else None,
         is_pod=gang.is_alone,
-        notes=gang.terms.notes,
+        notes=gang.notes,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from phalanx.core import reasons as why
 from phalanx.core.reasons import Reason
 from phalanx.core.text import listed, plural
-from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang import KubeGang, MemberState
 from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
 from phalanx.kube.model.cluster_model import ClusterModel
 
@@ -72,6 +72,15 @@ def _members_text(reason: why.WaitingForMembers, gang: KubeGang) -> str:
         return (
             f"only {reason.seen} of {reason.of} pods are pending, and the match policy"
             f" {gang.terms.match} does not count the {reason.uncounted} running or done"
+        )
+    gated = [m.pod for m in gang.of(MemberState.BLOCKED) if m.pod.spec.scheduling_gates]
+    if gated:
+        gates = sorted({gate.name for pod in gated for gate in pod.spec.scheduling_gates})
+        have = "has" if len(gated) == 1 else "have"
+        return (
+            f"{reason.seen} of {reason.of} pods can be placed; {plural(len(gated), 'pod')} {have}"
+            f" the scheduling gate{'s' * (len(gates) > 1)} {listed(gates)}, which the controller"
+            " that set it removes"
         )
     exist = "exists" if reason.seen == 1 else "exist"
     return f"{reason.seen} of {reason.of} pods {exist}; the others have not been created"

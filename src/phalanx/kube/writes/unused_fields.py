@@ -31,10 +31,10 @@ class UnusedFieldEvents:
             gang = table.gangs[job]
             if not any(model.pods.is_own(pod) for pod in gang.pods()):
                 continue
-            written[job] = gang.terms.notes
-            if self._of_gangs.get(job) != gang.terms.notes:
+            written[job] = gang.notes
+            if self._of_gangs.get(job) != gang.notes:
                 target = table.group_target(gang) or reference(next(gang.pods())).target
-                for note in gang.terms.notes:
+                for note in gang.notes:
                     self._events.warn(target, "FieldNotUsed", note)
         self._of_gangs = written
 
