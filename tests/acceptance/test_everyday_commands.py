@@ -58,7 +58,7 @@ def test_status_shows_the_cluster_in_a_few_lines(own_server: Server, at: Termina
         assert [line.split(maxsplit=1) for line in lines[1:]] == [
             ["workers", "1 active"],
             ["gpu", "1 of 2 in use"],
-            ["jobs", "1 running, 1 waiting"],
+            ["jobs", "1 running, 1 pending"],
         ]
         assert at.type("status", "--json").json["free"] == {"gpu": 1}
 
@@ -72,10 +72,10 @@ def test_queues_show_usage_shares_and_jobs(own_server: Server, at: Terminal) -> 
         submit(at, "--gpu", "4")
         headings, *rows = at.type("queues", COLUMNS="80").out.splitlines()
         assert headings.split("  ")[0] == "QUEUE"
-        assert {"RUNNING", "WAITING", "USED", "BORROWED", "QUOTA"} <= set(headings.split())
+        assert {"RUNNING", "PENDING", "USED", "BORROWED", "QUOTA"} <= set(headings.split())
         assert max(map(len, [headings, *rows])) <= 80
         usage = {each["name"]: each["usage"] for each in at.type("queues", "--json").json}
-        assert (usage["lab"]["running"], usage["default"]["waiting"]) == (1, 1)
+        assert (usage["lab"]["running"], usage["default"]["pending"]) == (1, 1)
         assert usage["lab"]["used"] == usage["vision"]["used"] == {"gpu": 2}
         share = usage["vision"]["fair_share"]["gpu"]
         assert usage["vision"]["borrowed"].get("gpu", 0) == max(0, 2 - share)

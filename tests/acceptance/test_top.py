@@ -85,17 +85,21 @@ def test_top_has_keys_on_a_terminal(own_server: Server) -> None:
         claim = worker.claim()
         worker.write(claim, "hello from the task\n")
         waiting = at.type("submit", "--name", "second", "--gpu", "1", "--", "x").out.strip()
+        array = at.type("submit", "--name", "many", "--array", "0-2", "--", "x").out.strip()
         with Screen(at, "top", "-i", "0.2") as screen:
             screen.until("q quit")
-            for shown in (running, waiting, "RUNNING", "WAITING", "FAIR SHARE"):
+            for shown in (running, waiting, "RUNNING", "PENDING", "FAIR SHARE"):
                 assert shown in plain(screen.seen)
             screen.press("/second\n")
             screen.until("filter second")
             screen.press("\x1b[B\r")
-            screen.until(f"logs of {waiting}")
+            screen.until(f"output of {waiting}")
             screen.until("no output yet")
             screen.press("q/first\n\x1b[Bl")
             screen.until("hello from the task")
+            screen.press("q/many\n\x1b[B\r")
+            screen.until(f"elements of {array}")
+            screen.until(f"{array}[2]  pending")
             screen.press("qq")
             assert screen.process.wait(60) == 0
 

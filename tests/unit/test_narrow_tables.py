@@ -7,7 +7,7 @@ from phalanx.cli.jobs import jobs_table
 from phalanx.cli.output import Narrow, print_trimmed, table_of
 from phalanx.cli.workers import workers_table
 from phalanx.core.model import Limit, Phase, Protocol
-from phalanx.wire.jobs import JobView
+from phalanx.wire.jobs import ElementsView, JobView
 from phalanx.wire.workers import WorkerView
 
 REASON = "held back: starting now would delay j-abcdefgh (reserved start 2026-01-01T00:00:00Z)"
@@ -43,6 +43,12 @@ def a_job(**fields: object) -> JobView:
     return JobView(**(given | fields))  # type: ignore[arg-type]
 
 
+def some_elements(**counts: int) -> ElementsView:
+    phases = ("total", "pending", "starting", "running", "stopping", "done", "failed")
+    none = dict.fromkeys((*phases, "cancelled", "timed_out", "never_ran"), 0)
+    return ElementsView(**(none | counts), parallel=None)
+
+
 def test_a_list_of_jobs_fits_80_columns_with_whole_ids_phases_and_ages(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -52,6 +58,23 @@ def test_a_list_of_jobs_fits_80_columns_with_whole_ids_phases_and_ages(
     assert job.startswith("j-7kq2m4xd  ")
     assert " timed-out " in job
     assert job.rstrip().endswith("…")
+
+
+def test_a_list_of_jobs_with_an_array_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = some_elements(total=10_000, done=2_156, failed=3, never_ran=7_794, pending=47)
+    array = a_job(phase=Phase.RUNNING, elements=counts, reason=None)
+    ended = a_job(phase=Phase.CANCELLED, finished_at="2026-01-01T00:00:01Z")
+    table = lines(jobs_table([a_job(), array, ended]), capsys)
+    assert max(map(len, table)) <= 80
+    assert table[0].split() == ["JOB", "NAME", "PHASE", "AGE", "PROGRESS", "REASON"]
+    assert "  2156/10000 done, 3" in table[2]
+    few = a_job(
+        name="sweep",
+        size=1, namespace="default", phase=Phase.RUNNING, priority=0, queue="default",
+        elements=some_elements(total=20, done=6, running=2, pending=12), reason=None,
+    )  # fmt: skip
+    _, row = lines(jobs_table([few]), capsys)
+    assert row.endswith("6 of 20 done, 2 running, 12 pending")
 
 
 def test_a_list_of_workers_fits_80_columns_with_whole_ids_and_amounts(

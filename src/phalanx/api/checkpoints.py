@@ -2,12 +2,13 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 from uuid import uuid4
 
 from litestar import MediaType, Request, Response, get, post
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
-from litestar.params import FromPath
+from litestar.params import FromPath, QueryParameter
 
 from phalanx.api import request_body
 from phalanx.api.auth import USERS, WORKERS
@@ -15,8 +16,9 @@ from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
 from phalanx.api.plain_protocol import MaybeEpoch, reported_attempt, required_epoch
 from phalanx.api.services import services_of
+from phalanx.core import causes
 from phalanx.core.errors import Conflict, CoreError
-from phalanx.core.events import CheckpointSaved
+from phalanx.core.events import CheckpointSaved, Evicted
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
@@ -24,6 +26,15 @@ from phalanx.engine.turn import Turn
 _BYTES = "application/octet-stream"
 #: An upload that takes longer is refused: others wait for it.
 _UPLOAD_S = 60.0
+
+HasStopped = Annotated[
+    bool,
+    QueryParameter(
+        required=False,
+        description="The worker has stopped the task. If the server has not asked it to, for"
+        " example because it did not answer, the job is evicted.",
+    ),
+]
 
 
 @dataclass
@@ -45,13 +56,16 @@ class Bytes(Operation):
     summary="Save the checkpoint of a stopping task",
 )
 async def save(
-    request: Request[Any, Any, Any], task: FromPath[str], epoch: MaybeEpoch = None
+    request: Request[Any, Any, Any],
+    task: FromPath[str],
+    epoch: MaybeEpoch = None,
+    stopped: HasStopped = False,
 ) -> Response[None]:
     """The body is stored unchanged. The attempt is required: in the claim's id, or as `epoch`."""
     services = services_of(request)
     epoch = required_epoch(task, epoch)
     reported = reported_attempt(request, task, epoch)
-    row = await services.reports.take(reported, _stopping)
+    row = await services.reports.take(reported, partial(_stopping, has_stopped=stopped))
     async with services.checkpoint_uploads:
         data = await _body(request, services.engine.settings.checkpoint_limit_bytes)
         blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
@@ -76,8 +90,12 @@ async def _body(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
     return data
 
 
-def _stopping(turn: Turn, task: Task) -> Task:
-    if task.state is not State.PREEMPTING:
+def _stopping(turn: Turn, task: Task, *, has_stopped: bool) -> Task:
+    """The task, which is stopping. If its worker has stopped it alone, its job is evicted first."""
+    if has_stopped and task.state is State.RUNNING:
+        why = causes.stopped_alone(task.index, task.worker or "")
+        turn.apply(Evicted(task.job, by="", why=why))
+    elif task.state is not State.PREEMPTING:
         raise Conflict(
             f"task {task.id} is {task.state}; a checkpoint is accepted only while it is preempting"
         )

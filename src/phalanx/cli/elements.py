@@ -48,12 +48,32 @@ def list_elements(
         note(f"more elements exist; list them with -n {2 * len(listed)} or --all")
 
 
+#: Elements that a user looks for first.
+_BY_INTEREST = (
+    Phase.RUNNING, Phase.STARTING, Phase.STOPPING,
+    Phase.FAILED, Phase.TIMED_OUT, Phase.PENDING, Phase.CANCELLED, Phase.DONE,
+)  # fmt: skip
+
+
+def latest_elements(client: "Client", array: str, most: int) -> "list[ElementView]":
+    """At most so many elements: those that run, then those that failed, then the others."""
+    listed: list[ElementView] = []
+    for phase in _BY_INTEREST:
+        if len(listed) < most:
+            listed += islice(client.elements(array, phase=phase, page=most), most - len(listed))
+    return listed
+
+
 def elements_table(listed: "Sequence[ElementView]") -> Table:
     rows = [
         (
             element.id,
             formatting.styled(element.phase),
-            str(element.attempt) if element.attempt or not _has_ended(element) else "never ran",
+            str(element.attempt)
+            if element.attempt
+            else "never ran"
+            if _has_ended(element)
+            else "-",
             formatting.params_text(element.params),
             "" if element.phase is Phase.DONE else element.cause or "",
         )

@@ -147,6 +147,13 @@ def element_counts(elements: ElementsView) -> str:
     return ", ".join([f"{elements.done} of {elements.total} done", *others])
 
 
+def short_element_counts(elements: ElementsView) -> str:
+    """`12/20 done, 1 failed`."""
+    failed = elements.failed + elements.timed_out
+    done = f"{elements.done}/{elements.total} done"
+    return f"{done}, {failed} failed" if failed else done
+
+
 def params_text(params: Mapping[str, str] | None) -> str:
     """`lr=1e-3, seed=0`."""
     return ", ".join(f"{name}={value}" for name, value in (params or {}).items())

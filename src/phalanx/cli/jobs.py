@@ -1,5 +1,6 @@
 """`phalanx jobs`: the list of jobs, unfinished first."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobView
 
-_DEFAULT_LIMIT = 30
+#: Entries that are listed on a terminal.
+_SCREEN_LIMIT = 30
 _MAX_PAGE = 1000
 #: On narrower screens, progress has no bar.
 _WIDE = 100
 _NARROW = Narrow(cut=("NAME", "QUEUE", "REASON"), drop=("PRIO", "QUEUE", "TASKS"))
+#: Where that is not enough.
+_NARROWEST = Narrow(cut=("PROGRESS", *_NARROW.cut), drop=(*_NARROW.drop, "REASON"), least=14)
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
@@ -46,9 +50,13 @@ InPhase = Annotated[
     ),
 ]
 Limit = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--limit", "-n", metavar="NUMBER", parser=whole_number(1), help="List at most this many."
+        "--limit",
+        "-n",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="List at most this many. [default: 30 on a terminal, otherwise all]",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", "-a", help="List all of them.")]
@@ -74,7 +82,7 @@ def jobs(  # noqa: PLR0913
     queue: Queue = None,
     phase: InPhase = None,
     name: Name = None,
-    limit: Limit = _DEFAULT_LIMIT,
+    limit: Limit = None,
     show_all: All = False,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +91,8 @@ def jobs(  # noqa: PLR0913
     phalanx jobs
     phalanx jobs sweep --phase failed
     """
-    most = None if show_all else limit
+    has_screen = sys.stdout.isatty() and not as_json
+    most = None if show_all else limit or (_SCREEN_LIMIT if has_screen else None)
     if array is not None:
         refuse_filters(namespace=namespace, queue=queue, name=name)
         list_elements(client, array, phase, most, as_json=as_json)
@@ -106,7 +115,7 @@ def jobs(  # noqa: PLR0913
         return
     print_trimmed(jobs_table(listed))
     if len(listed) < len(fetched):
-        note(f"more jobs exist; list them with -n {2 * limit} or --all")
+        note(f"more jobs exist; list them with -n {2 * len(listed)} or --all")
 
 
 def _tasks(job: "JobView") -> str:
@@ -119,13 +128,20 @@ def _reason(job: "JobView") -> str:
     return "" if is_counted else formatting.reason_text(job)
 
 
-def _progress(job: "JobView", *, with_bar: bool) -> str:
+def _progress(job: "JobView", *, with_bar: bool, is_short: bool) -> str:
     if job.elements is not None:
-        return formatting.element_counts(job.elements)
+        counts = formatting.short_element_counts if is_short else formatting.element_counts
+        return counts(job.elements)
     return progress_cell(job.progress if job.finished_at is None else None, with_bar=with_bar)
 
 
 def jobs_table(listed: "Sequence[JobView]") -> Table:
+    """One line per job. On a narrow screen the counts of an array are shorter."""
+    table = _table(listed, is_short=False)
+    return table if (table.width or 0) <= console().width else _table(listed, is_short=True)
+
+
+def _table(listed: "Sequence[JobView]", *, is_short: bool) -> Table:
     now = formatting.now()
     with_bar = console().width >= _WIDE
     rows = [
@@ -137,7 +153,7 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
             job.queue,
             str(job.priority),
             formatting.age(job.created_at, now),
-            _progress(job, with_bar=with_bar),
+            _progress(job, with_bar=with_bar, is_short=is_short),
             _reason(job),
         )
         for job in listed
@@ -147,6 +163,7 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
     defaults = {1: "-", 4: "default", 5: "0", 7: "", 8: ""}
     omitted = {at for at, default in defaults.items() if all(row[at] == default for row in rows)}
     kept = [at for at in range(len(headings)) if at not in omitted]
+    narrow = _NARROWEST if is_short else _NARROW
     return table_of(
-        [headings[at] for at in kept], [[row[at] for at in kept] for row in rows], _NARROW
+        [headings[at] for at in kept], [[row[at] for at in kept] for row in rows], narrow
     )

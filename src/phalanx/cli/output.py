@@ -120,7 +120,7 @@ class Narrow(NamedTuple):
 
     cut: Sequence[str] = ()  #: columns of free text, which may be cut; the last of them first
     drop: Sequence[str] = ()  #: columns that may be left out, the first of them first
-    least: int = _MIN_WIDTH  #: columns are left out before others are cut to less
+    least: int = _MIN_WIDTH  #: no column is cut to less; columns are left out before
 
 
 def table_of(
@@ -158,8 +158,10 @@ def _fit(names: Sequence[str], natural: Sequence[int], narrow: Narrow) -> dict[i
         if name in names and _total(least[at] for at in shown) > available:
             del shown[names.index(name)]
     excess = _total(shown.values()) - available
-    for at in reversed([at for at in shown if names[at] in narrow.cut]):
-        cut = max(0, min(excess, shown[at] - _MIN_WIDTH))
+    for at in (names.index(name) for name in reversed(narrow.cut) if name in names):
+        if at not in shown:
+            continue
+        cut = max(0, min(excess, shown[at] - narrow.least))
         shown[at] -= cut
         excess -= cut
     return shown
@@ -240,6 +242,11 @@ def _visible_lines(value: str | Text) -> Iterator[Text]:
 def print_trimmed(table: Table | Tree) -> None:
     """Print without trailing blanks."""
     typer.echo("\n".join(_rendered(table)))
+
+
+def table_lines(table: Table) -> list[str]:
+    """The lines without colours."""
+    return [Text.from_ansi(line).plain for line in _rendered(table)]
 
 
 def _rendered(table: Table | Tree) -> list[str]:

@@ -112,7 +112,7 @@ def queues_table(listed: "Sequence[QueueView]") -> Table:
         usages = [queue.usage or _NO_USAGE for _, queue in tree]
         columns |= {
             "#RUNNING": [str(usage.running) for usage in usages],
-            "#WAITING": [str(usage.waiting) for usage in usages],
+            "#PENDING": [str(usage.pending) for usage in usages],
             "USED": [_amounts_text(usage.used) or "-" for usage in usages],
             "FAIR SHARE": [_amounts_text(usage.fair_share) or "-" for usage in usages],
             "BORROWED": [_amounts_text(usage.borrowed) or "-" for usage in usages],
@@ -134,7 +134,7 @@ _NARROW = Narrow(
     drop=("NAMESPACES", "WEIGHT", "LIMIT", "QUOTA"),
     least=12,
 )
-_NO_USAGE = QueueUsage(used={}, fair_share={}, borrowed={}, running=0, waiting=0)
+_NO_USAGE = QueueUsage(used={}, fair_share={}, borrowed={}, running=0, pending=0)
 
 
 def _amounts_text(resources: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     capacity: dict[str, Any]  #: of the workers that are not lost
     free: dict[str, Any]
     running: int  #: jobs with tasks that have a place
-    waiting: int
+    pending: int
     stopped_queues: tuple[str, ...]
 
 
@@ -42,7 +42,7 @@ def status(client: "Client", *, as_json: Json = False) -> None:
         capacity=_total(worker.resources for worker in present),
         free=_total(worker.free for worker in present),
         running=sum(usage.running for usage in top),
-        waiting=sum(usage.waiting for usage in top),
+        pending=sum(usage.pending for usage in top),
         stopped_queues=tuple(queue.name for queue in queues if queue.stopped),
     )
     if as_json:
@@ -54,7 +54,7 @@ def status(client: "Client", *, as_json: Json = False) -> None:
             ("server", ", ".join(view.servers)),
             ("workers", by_status or "none; start one with `phalanx worker`"),
             *((name, _in_use(view, name)) for name in view.capacity),
-            ("jobs", f"{view.running} running, {view.waiting} waiting"),
+            ("jobs", f"{view.running} running, {view.pending} pending"),
             ("stopped queues", ", ".join(view.stopped_queues)),
         ]
     )

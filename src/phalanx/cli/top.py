@@ -7,8 +7,9 @@ import typer
 from rich.table import Table
 
 from phalanx.cli.connection import TAKEOVER_S, with_client
+from phalanx.cli.elements import elements_table, latest_elements
 from phalanx.cli.options import decimal
-from phalanx.cli.output import Json, console, print_json, print_trimmed
+from phalanx.cli.output import Json, console, print_json, print_trimmed, table_lines
 from phalanx.cli.top_screen import ClusterOverview, TopScreen
 from phalanx.cli.visible_text import visible
 
@@ -34,7 +35,7 @@ def top(
 ) -> None:
     """Watch workers, queues and unfinished jobs until q or Ctrl-C.
 
-    Keys: s sorts, / filters, the arrows select a job, enter shows its logs, q quits or goes back.
+    Keys: s sorts, / filters, the arrows select a job, enter shows its output, q quits or goes back.
 
     phalanx top
     phalanx top --once
@@ -76,9 +77,21 @@ def _watch(client: "Client", interval: float) -> None:
                 state.overview = _fetch(client)
                 due = time.monotonic() + interval
             if state.logs_of is not None:
-                lines = client.logs(state.logs_of, tail=out.height)
-                state.lines = [visible(line) for line in lines]
+                state.lines = [visible(line) for line in _detail(client, state, out.height)]
             live.update(state.frame(out.height), refresh=True)
+
+
+def _detail(client: "Client", state: TopScreen, height: int) -> list[str]:
+    """The last output of the selected job, or the elements of an array."""
+    from phalanx.client import RefusedError  # noqa: PLC0415
+
+    job = state.logs_of or ""
+    try:
+        if state.is_array(job):
+            return table_lines(elements_table(latest_elements(client, job, height)))
+        return list(client.logs(job, tail=height))
+    except RefusedError as error:  # the job was removed meanwhile
+        return [str(error)]
 
 
 def _fetch(client: "Client") -> ClusterOverview:

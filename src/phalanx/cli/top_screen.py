@@ -20,7 +20,7 @@ _PHASES = (Phase.RUNNING, Phase.STARTING, Phase.STOPPING, Phase.PENDING)
 #: Lines of a screen that are not rows: headings, summary, keys, and the gaps between tables.
 _FIXED_LINES = 11
 _MIN_ROWS = 5
-_KEYS = "q quit  s sort  / filter  ↑↓ select  enter logs"
+_KEYS = "q quit  s sort  / filter  ↑↓ select  enter output"
 
 
 class SortKey(Enum):
@@ -90,6 +90,9 @@ class TopScreen:
         else:
             at = ids.index(self.selected) + step
             self.selected = ids[max(0, min(at, len(ids) - 1))]
+
+    def is_array(self, job: str) -> bool:
+        return any(each.id == job and each.elements is not None for each in self.overview.jobs)
 
     def jobs(self) -> list[JobView]:
         """The jobs that match the filter, in their order."""
@@ -178,8 +181,11 @@ class TopScreen:
         return Text.assemble((_KEYS, "dim"), chosen, no_wrap=True, overflow="ellipsis")
 
     def _logs_frame(self, height: int) -> Group:
-        title = Text.assemble((f"logs of {self.logs_of}", "bold"), ("  q back", "dim"))
-        lines = list(self.lines)[-max(1, height - 3) :]
+        of_array = self.is_array(self.logs_of or "")
+        shown_of = f"{'elements' if of_array else 'output'} of {self.logs_of}"
+        title = Text.assemble((shown_of, "bold"), ("  q back", "dim"))
+        room = max(1, height - 3)
+        lines = list(self.lines)[:room] if of_array else list(self.lines)[-room:]
         shown = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
         return Group(title, Text(), *(shown or [Text("no output yet", style="dim")]))
 

@@ -215,6 +215,10 @@ def worker_shutting_down(worker: str) -> str:
     return f"worker {worker} is shutting down"
 
 
+def stopped_alone(task: int, worker: str) -> str:
+    return f"worker {worker} stopped task {task} while no server answered"
+
+
 def worker_lost(worker: str) -> str:
     return f"worker {worker} was lost"
 

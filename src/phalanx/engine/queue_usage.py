@@ -1,4 +1,4 @@
-"""What each queue uses, its fair share, and how many jobs run and wait in it.
+"""What each queue uses, its fair share, and how many of its jobs run and are pending.
 
 The numbers are computed beside the event loop, on a fork of the planner state. However many callers
 ask, computing them takes a small part of the time.
@@ -47,10 +47,11 @@ def _usages(fork: ForkedState) -> dict[str, QueueUsage]:
     shares = settled_shares(state.at(fork.now))
     resources = list(shares.table.rows)
     running: Counter[str] = Counter()
-    waiting: Counter[str] = Counter()
+    pending: Counter[str] = Counter()
     for gang in state.gangs.values():
-        counter = waiting if gang.job.phase is Phase.PENDING else running
-        counter[gang.job.spec.queue] += 1
+        if gang.job.array is None:  # an array is one job
+            counter = pending if gang.job.phase is Phase.PENDING else running
+            counter[gang.job.spec.queue] += 1
 
     def amounts(row: Floats) -> dict[str, object]:
         named = zip(resources, row.tolist(), strict=True)
@@ -67,7 +68,7 @@ def _usages(fork: ForkedState) -> dict[str, QueueUsage]:
             fair_share=amounts(branch.deserved),
             borrowed=amounts((branch.used - branch.deserved).clip(min=0)),
             running=sum(running[each] for each in below[name]),
-            waiting=sum(waiting[each] for each in below[name]),
+            pending=sum(pending[each] for each in below[name]),
         )
         for name, branch in shares.branches.items()
     }

@@ -41,7 +41,7 @@ class QueueUsage(msgspec.Struct, frozen=True):
     fair_share: dict[str, Any]
     borrowed: dict[str, Any]  #: the part of `used` above the fair share
     running: int  #: jobs that are starting, running or stopping
-    waiting: int  #: pending jobs
+    pending: int
 
 
 class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,6 +1,7 @@
 """Faults 14 and 15 of Workron's worker, and that Phalanx does not have them."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -49,6 +50,31 @@ async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_continue_elsewhe
     assert done["failures"] == 0
     [evicted] = [event for event in await small.events(ranks.job) if event["kind"] == "JobEvicted"]
     assert evicted["why"] == "worker w-0 is shutting down"
+
+
+async def test_fault_14_a_shutdown_while_no_server_answers_keeps_what_the_tasks_save(
+    small: Fleet, tmp_path: Path
+) -> None:
+    await small.work(2)
+    ranks = Ranks(small, tmp_path / "gang", size=2)
+    await ranks.submit(_SAVING + WORK, checkpoint="all")
+    await ranks.all_run(1)
+    await small.server.kill()
+    for machine in small.machines:
+        machine.send(signal.SIGTERM, spawner=False)
+    await ranks.are_gone()
+    await small.serve()
+    for machine in small.machines:
+        assert await machine.ended() == 0
+    await small.reach(ranks.job, "pending")
+    await small.work(2, prefix="spare")
+    await ranks.all_run(2)
+    assert (ranks.marks / "given.0").read_text() == "0\n"
+    assert (ranks.marks / "given.1").read_text() == "1\n"
+    assert (await ranks.finish())["lost"]["gpu_s"] == 0
+    evicted = [event for event in await small.events(ranks.job) if event["kind"] == "JobEvicted"]
+    assert len(evicted) == 1
+    assert re.fullmatch(r"worker w-. stopped task . while no server answered", evicted[0]["why"])
 
 
 async def test_fault_14_a_second_signal_does_not_wait_for_the_grace(

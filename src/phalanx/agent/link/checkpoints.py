@@ -70,7 +70,7 @@ class Checkpoints:
             raise CheckpointRefused(too_large(file.size_bytes, self.limit_bytes))
         body = FileBody(file.read, file.size_bytes)
         try:
-            reply = await self._call("POST", f"{_path(key[0])}?epoch={key[1]}", body)
+            reply = await self._call("POST", f"{_path(key[0])}?epoch={key[1]}&stopped=true", body)
         except BodyUnreadable as error:
             raise CheckpointRefused(f"it cannot be read: {error}") from None
         if reply.status != 200:
