@@ -43,8 +43,11 @@ def test_dependencies_are_given_by_name(at: Terminal) -> None:
     train = submit(at, "--name", "train")
     submit(at, "--name", "evaluate", "--after", "train")
     submit(at, "--name", "report", "--afterany", "train", "--afternotok", "default/evaluate")
-    assert f"runs after {train}" in at.type("why", "evaluate").out
-    assert at.type("cancel", "train").status == 0
+    assert "runs after train, " in at.type("why", "evaluate").out
+    assert "runs after train, " in at.type("job", "evaluate").out
+    assert "runs after train, " in at.type("jobs").out
+    assert at.type("cancel", train).status == 0
+    assert "failed: dependency train " in at.type("job", "evaluate").out
     phases = {job["name"]: job["phase"] for job in at.type("jobs", "--json").json}
     assert (phases["evaluate"], phases["report"]) == ("failed", "pending")
 
@@ -89,6 +92,46 @@ def test_jobs_are_cancelled_by_queue_name_or_all(at: Terminal) -> None:
     assert at.type("cancel", "--name", "two", "-y").out == f"{two} cancelled\n"
     assert at.type("cancel", "--all", "--yes").out == f"{three} cancelled\n"
     assert at.type("cancel", "--all", "--yes").out == ""
+
+
+def test_a_misspelt_queue_is_named(at: Terminal) -> None:
+    for command in (("jobs",), ("jobs", "--json"), ("cancel", "--yes")):
+        ended = at.type(*command, "--queue", "lbb")
+        assert (ended.status, ended.err) == (3, "phalanx: there is no queue lbb\n")
+    warned = at.type("queue", "set", "lab", "--quota", "gpus=2").err
+    assert warned == "warning: no worker has gpus; did you mean gpu?\n"
+
+
+def test_an_array_is_one_job_and_has_no_tasks(at: Terminal) -> None:
+    job = submit(at, "--name", "sweep", "--array", "0-19")
+    assert at.type("status", "--json").json["pending"] == 1
+    for command in ("tasks", "progress"):
+        ended = at.type(command, "sweep")
+        assert (ended.status, ended.out) == (4, "")
+        assert "list its elements with `phalanx jobs sweep`" in ended.err
+    some = at.type("cancel", "sweep[3-5]").out
+    assert some == f"{job}[3-5] cancelled; the array has 0 of 20 done, 3 never ran, 17 pending\n"
+    wrong = at.type("cancel", "sweep[5-3]")
+    assert wrong.err == "phalanx: sweep[5-3] has the range 5-3; write the lower index first\n"
+    assert "like sweep[0]" in at.type("logs", "sweep").err
+
+
+def test_an_ended_job_is_not_on_hold_and_its_tasks_did_not_fail(at: Terminal) -> None:
+    job = submit(at, "--gang", "2")
+    at.type("hold", job)
+    assert "hold  " in at.type("job", job).out
+    at.type("cancel", job)
+    fields = dict(line.split(maxsplit=1) for line in at.type("job", job).out.splitlines()[:7])
+    assert (fields["phase"], fields["tasks"]) == ("cancelled by local", "2 cancelled")
+    assert "hold" not in fields
+
+
+def test_lists_are_whole_in_a_pipe(at: Terminal) -> None:
+    submit(at, "--array", "0-39")
+    array = at.type("jobs", "--json").json[0]["id"]
+    assert len(at.type("jobs", array).out.splitlines()) == 41
+    assert len(at.type("jobs", array, "--json").json) == 40
+    assert len(at.type("jobs", array, "--json", "-n", "5").json) == 5
 
 
 def test_cancelling_many_jobs_is_confirmed(at: Terminal) -> None:

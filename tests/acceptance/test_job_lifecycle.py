@@ -30,7 +30,7 @@ def test_waiting_for_a_job_that_is_done_ends_with_status_0(
     [job] = out.split()
     shown = at.type("job", job).out
     assert "2 tasks: x (gpu 1 each)" in shown
-    assert "2 tasks: 2 done" in shown
+    assert "tasks        2 done\n" in shown
     tasks = [line.split() for line in at.type("tasks", "train").out.splitlines()]
     assert [line[:4] for line in tasks[1:]] == [
         ["0", "worker", "done", "w-1"],

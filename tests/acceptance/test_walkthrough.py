@@ -67,6 +67,7 @@ def started(at: Terminal, job: str) -> None:
 
 def test_the_day_works_as_written(cluster: Terminal) -> None:
     said: dict[str, Said] = {}
+    printed = ""  #: by all commands
     counts: list[str] = []  #: the lines of the array, before and after the retry
     for command in commands()[1:]:
         if "urgent" in command:  # a user is never so quick
@@ -77,6 +78,7 @@ def test_the_day_works_as_written(cluster: Terminal) -> None:
             Path("fixed").touch()
         before = said.pop(command, None)
         said[command] = cluster.type(*words_of(command), COLUMNS=str(WIDTH))
+        printed += said[command].out + said[command].err
         fails = command == "phalanx wait sweep" and before is None
         assert said[command].status == int(fails), (command, said[command])
         if "--name sweep" in command and " jobs " in command:
@@ -84,7 +86,7 @@ def test_the_day_works_as_written(cluster: Terminal) -> None:
         tables = said[command].out.splitlines() if "events" not in command else []
         assert max(map(len, tables), default=0) <= WIDTH, said[command].out
     jobs = said["phalanx jobs"].out
-    assert re.search(r"evaluate +pending .* runs after j-", jobs), jobs
+    assert re.search(r"evaluate +pending .* runs after train", jobs), jobs
     assert re.search(r"train +running .* \d+%.* left", jobs), jobs
     assert said["phalanx logs evaluate"].out == "evaluated\n"
     told = said["phalanx events low"].out
@@ -94,11 +96,20 @@ def test_the_day_works_as_written(cluster: Terminal) -> None:
     begins = re.findall(r"begins after step (\d+)", said["phalanx logs low --task 0"].out)
     assert int(begins[0]) == 0 < int(begins[1])
     job = said["phalanx job low"].out
-    assert "lost work    0.00 GPU-hours in 1 eviction" in job
+    assert "lost work    none in 1 eviction" in job
     assert "step 300 of 300 (100%)" in job
     assert "19 of 20 done, 1 failed" in counts[0]
     assert "20 of 20 done" in counts[1]
     assert re.search(r"j-\w{8}\[7\] +failed", said["phalanx job sweep"].out)
+    for line in "".join(blocks("text")).splitlines():
+        assert shape(line) in shape(printed), f"no command prints this line of the page: {line}"
+
+
+def shape(line: str) -> str:
+    """The line without what differs from run to run: ids, numbers, times, and what is cut."""
+    line = re.sub(r"[^ ]*…", "…", re.sub(r"j-[0-9a-z]{8}", "ID", line))
+    line = re.sub(r"(\d+[hms] ?)+(?![\w])", "TIME ", re.sub(r"\d+\.\d+s", "0s", line))
+    return " ".join(re.sub(r"\d+", "0", line).split())
 
 
 def test_following_on_a_terminal_shows_a_bar_with_the_time_left(cluster: Terminal) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from phalanx.store import schema
-from phalanx.store.protocol import Batch, SchemaTooNew, Store, StoreError
+from phalanx.store.protocol import Batch, SchemaTooNew, Store, StoreError, StoreUnreadable
 from phalanx.store.schema import migrations
 from tests.builders import a_job
 from tests.compliance.backends import Backend, BackendWithSchema
@@ -20,6 +20,24 @@ async def test_a_store_with_a_newer_schema_is_refused(
     store = backend_with_schema.handle()
     known = len(migrations("sqlite"))
     with pytest.raises(SchemaTooNew, match=rf"schema 99, .* up to {known}; upgrade Phalanx"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_store_with_other_tables_is_refused(
+    backend_with_schema: BackendWithSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend_with_schema.handle()
+    await store.open()
+    await store.close()
+
+    def changed(dialect: str) -> tuple[schema.Migration, ...]:
+        first, *others = migrations(dialect)
+        return (first._replace(sql=f"{first.sql}\nCREATE TABLE later (id BIGINT);"), *others)
+
+    monkeypatch.setattr(schema, "migrations", changed)
+    store = backend_with_schema.handle()
+    with pytest.raises(StoreUnreadable, match="another version of Phalanx wrote this database"):
         await store.open()
     await store.close()
 

@@ -43,7 +43,13 @@ def _command(file: str, text: str, arguments: list[str]) -> list[str]:
     first = text.partition("\n")[0]
     interpreter = shlex.split(first[2:]) if first.startswith("#!") else []
     if not interpreter:
-        end(Status.USAGE, f"{file}, line 1: a script begins with its interpreter, like #!/bin/bash")
+        program = "python " if file.endswith(".py") else "./"
+        command = shlex.join([*f"{program}{file}".split(), *arguments])
+        end(
+            Status.USAGE,
+            f"{file}, line 1: a script begins with its interpreter, like #!/bin/bash; to submit it"
+            f" as a command, write `phalanx submit -- {command}`",
+        )
     name = Path(interpreter[-1] if interpreter[0].endswith("/env") else interpreter[0]).name
     if name not in _SHELLS and not _PYTHON.fullmatch(name):
         end(

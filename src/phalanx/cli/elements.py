@@ -91,6 +91,16 @@ def _has_ended(element: "ElementView") -> bool:
     return element.phase in ENDED
 
 
+def refuse_array(client: "Client", job: str) -> None:
+    """End the command if the job is an array, which has no tasks of its own."""
+    detail = client.get(job)
+    if detail.elements is not None:
+        end(
+            Status.REFUSED,
+            f"job {detail.name} is an array; list its elements with `phalanx jobs {detail.name}`",
+        )
+
+
 def print_first_failed(job: "JobDetail") -> None:
     """The first elements of an array that did not succeed, and how to see the others."""
     if not job.first_failed:
@@ -98,8 +108,9 @@ def print_first_failed(job: "JobDetail") -> None:
         return
     print_trimmed(elements_table(job.first_failed))
     typer.echo()
+    first = f"{job.name}[{job.first_failed[0].index}]"
     note(
-        f"list all with `phalanx jobs {job.name}`, read the output of one with"
-        f" `phalanx logs {job.first_failed[0].id}`, run those that failed again with `phalanx retry"
-        f" {job.name} --failed`"
+        f"list all with `phalanx jobs {job.name}`",
+        f"read the output of one with `phalanx logs '{first}'`",
+        f"run those that failed again with `phalanx retry {job.name} --failed`",
     )

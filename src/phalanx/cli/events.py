@@ -9,7 +9,7 @@ from rich.text import Text
 from phalanx.cli.completion import JOB_HELP, jobs
 from phalanx.cli.connection import TAKEOVER_S, with_client
 from phalanx.cli.exits import Status, end
-from phalanx.cli.output import Json, console, print_json, print_json_line
+from phalanx.cli.output import Json, console, print_beside, print_json, print_json_line
 from phalanx.core.records import job_of
 from phalanx.wire.event_text import sentence, style
 from phalanx.wire.events import with_iso_times
@@ -60,6 +60,5 @@ def _print(stream: "Iterator[Event]", *, is_of_one_job: bool) -> None:
             date = f"{time:%Y-%m-%d}"
             out.print(Text(date, style="dim"))
         job = None if is_of_one_job else job_of(event)
-        line = Text.assemble((f"{time:%H:%M:%S}", "dim"), "  ", (f"{job}  " if job else "", "cyan"))
-        line.append(sentence(event), style=style(event))
-        out.print(line, soft_wrap=True)
+        line = Text.assemble((f"{time:%H:%M:%S}", "dim"), (f"  {job}" if job else "", "cyan"))
+        print_beside(line, Text(sentence(event), style=style(event)))

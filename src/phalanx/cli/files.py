@@ -31,9 +31,12 @@ IgnoreUnsupported = Annotated[
 def contents(file: str) -> bytes:
     """The contents of a file, or of standard input for `-`. Ends the command on an error."""
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         end(Status.USAGE, f"{file}: {error.strerror}")
+    if not content.strip():
+        end(Status.USAGE, about(file, "the file is empty"))
+    return content
 
 
 def about(file: str, problem: str) -> str:

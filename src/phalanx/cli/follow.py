@@ -10,7 +10,7 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
-from phalanx.cli.output import console, is_quiet, print_task_output
+from phalanx.cli.output import console, is_quiet, note, print_task_output
 from phalanx.cli.progress_text import progress_line
 from phalanx.cli.visible_text import visible
 from phalanx.core import records
@@ -64,6 +64,7 @@ def follow_array(client: "Client", array: str) -> None:
     phase. The output of elements is not mixed: read it with `phalanx logs ARRAY[INDEX]`."""
     client.patience_s = TAKEOVER_S
     screen = console(on_stderr=True)
+    note("the output of elements is not printed; read it with `phalanx logs 'ARRAY[INDEX]'`")
     printed: set[int] = set()
     with screen.status("") as status:
         for seen in client.watch(array):
@@ -75,7 +76,7 @@ def follow_array(client: "Client", array: str) -> None:
                 if element.phase in _UNSUCCESSFUL and element.index not in printed:
                     printed.add(element.index)
                     line = f"element {element.index} {element.phase}: {element.cause}"
-                    screen.print(Text.assemble((visible(line), "red")), soft_wrap=True)
+                    screen.print(Text.assemble((visible(line), "red")))
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def _print_stops(client: "Client", job: str, out: "Console") -> None:
                     | records.WorkLost()
                 ):
                     line = Text.assemble(("event: ", "dim"), (sentence(event), style(event)))
-                    out.print(line, soft_wrap=True)
+                    out.print(line)
 
 
 def _watch(
@@ -156,12 +157,5 @@ def print_end(job: "JobDetail", name: str = "job") -> None:
     screen = console(on_stderr=True)
     screen.print(end.append(f": {reason}" if reason else ""))
     if job.elements is not None and job.phase is not Phase.DONE:
-        screen.print(retry_hint(job), soft_wrap=True)
-
-
-def retry_hint(job: "JobDetail") -> str:
-    """How to see and retry the elements of an array that did not succeed."""
-    return (
-        f"list its elements with `phalanx jobs {job.name}`, run those that failed again with"
-        f" `phalanx retry {job.name} --failed`"
-    )
+        screen.print(f"list its elements with `phalanx jobs {job.name}`")
+        screen.print(f"run those that failed again with `phalanx retry {job.name} --failed`")

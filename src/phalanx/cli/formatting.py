@@ -1,7 +1,8 @@
 """Jobs, tasks, workers, times and amounts as text for people. Makes no requests."""
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +12,9 @@ from phalanx.core import text
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.quantities import quantity
-from phalanx.wire.jobs import Counts, ElementsView, JobView, TaskView
+from phalanx.wire.jobs import Counts, ElementsView, JobDetail, JobView, RelatedJob, TaskView
 
+_JOB_ID = re.compile(r"j-[0-9a-z]{8}(?![0-9a-z-])")
 _STYLES = {
     "blocked": "yellow",
     "pending": "yellow",
@@ -32,6 +34,10 @@ _STYLES = {
     "leaving": "yellow",
     "lost": "bold red",
 }
+
+
+#: Less lost work is written in seconds.
+_HOURS_FROM_S = 360
 
 
 def styled(state: str) -> Text:
@@ -95,9 +101,12 @@ def amounts(resources: Mapping[str, Any]) -> str:
 
 
 def lost_work(gpu_s: float, cost: float) -> str:
-    """`20.00 GPU-hours ($70.00)`; without a price only the hours."""
-    hours = f"{gpu_s / 3600:.2f} GPU-hours"
-    return f"{hours} ({text.dollars(cost)})" if cost else hours
+    """`20.00 GPU-hours ($70.00)`, `88 GPU-seconds`; without a price only the time."""
+    if cost:
+        return f"{gpu_s / 3600:.2f} GPU-hours ({text.dollars(cost)})"
+    if gpu_s >= _HOURS_FROM_S:
+        return f"{gpu_s / 3600:.2f} GPU-hours"
+    return plural(round(gpu_s), "GPU-second") if round(gpu_s) else "none"
 
 
 # Jobs and tasks
@@ -110,13 +119,29 @@ def display_name(job: JobView) -> str:
     return job.name if job.namespace == "default" else f"{job.namespace}/{job.name}"
 
 
-def reason_text(job: JobView) -> str:
-    """Why the job or tasks of it are pending, or why it is stopping or ended without being done."""
+def reason_text(job: JobView, names: Mapping[str, str] | None = None) -> str:
+    """Why the job or tasks of it are pending, or why it is stopping or ended without being done.
+
+    Jobs are named by `names`, which has names by id, and by the job itself if it lists those that
+    it runs after.
+    """
+    if names is None:
+        names = names_of(job.after) if isinstance(job, JobDetail) else {}
     if job.reason is not None:
-        return str(job.reason.get("message", job.reason.get("type", "")))
+        return named(str(job.reason.get("message", job.reason.get("type", ""))), names)
     if job.phase is Phase.PENDING:
         return "queued"
-    return "" if job.cause is None or job.phase is Phase.DONE else job.cause
+    return "" if job.cause is None or job.phase is Phase.DONE else named(job.cause, names)
+
+
+def names_of(jobs: Iterable[JobView | RelatedJob]) -> dict[str, str]:
+    """The names of jobs by their ids."""
+    return {job.id: job.name for job in jobs if job.name}
+
+
+def named(sentence: str, names: Mapping[str, str]) -> str:
+    """The sentence with the names of jobs in place of their ids."""
+    return _JOB_ID.sub(lambda found: names.get(found[0], found[0]), sentence) if names else sentence
 
 
 def task_counts(counts: Counts) -> str:
@@ -166,8 +191,8 @@ def exit_text(task: TaskView) -> str:
 
 def runtime(task: TaskView, until: datetime) -> str:
     """How long the task's process has been running, or ran."""
-    if task.started_at is None:
-        return "-"
+    if task.started_at is None:  # also of a process that ended before its start was reported
+        return "-" if task.exit is None else "0s"
     end = until if task.finished_at is None else parse_time(task.finished_at)
     return elapsed(task.started_at, end)
 

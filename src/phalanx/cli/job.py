@@ -1,5 +1,6 @@
 """`phalanx job`: one job and its tasks."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -48,17 +49,18 @@ def print_job(job: "JobDetail") -> None:
 
 def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
     now = formatting.now()
-    phase = formatting.styled(job.phase)
     reason = formatting.reason_text(job)
     name = formatting.display_name(job)
     by = f" by {job.owner}" if job.owner else ""
-    hold = f"on hold; release it with `phalanx release {job.name}`" if job.on_hold else ""
+    is_held = job.on_hold and job.finished_at is None
+    hold = f"on hold; release it with `phalanx release {job.name}`" if is_held else ""
     ended = "" if job.finished_at is None else formatting.ago(job.finished_at, now)
     roles = job.spec.get("roles", {})
+    states = Counter(task.state for task in job.tasks)
     return [
         ("job", job.id),
         ("name", "" if name == "-" else name),
-        ("phase", Text.assemble(phase, f": {reason}") if reason else phase),
+        ("phase", _phase(job, reason)),
         ("elements", "" if job.elements is None else _elements(job.elements)),
         ("array", job.array or ""),
         ("parameters", formatting.params_text(job.params)),
@@ -74,9 +76,17 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("lost work", _lost_work(job)),
         ("progress", _progress(job)),
         ("values", _values(job)),
-        ("tasks", formatting.task_counts(job.counts) if job.elements is None else ""),
+        ("tasks", ", ".join(f"{count} {state}" for state, count in states.items())),
         *((f"role {role}", _role(fields)) for role, fields in roles.items()),
     ]
+
+
+def _phase(job: "JobDetail", reason: str) -> Text:
+    """`failed: task 0 exited with code 1 on w-1`, `cancelled by ada`."""
+    phase = formatting.styled(job.phase)
+    if reason.startswith(f"{job.phase} "):
+        return Text.assemble(phase, reason.removeprefix(job.phase))
+    return Text.assemble(phase, f": {reason}" if reason else "")
 
 
 def _elements(elements: "ElementsView") -> str:

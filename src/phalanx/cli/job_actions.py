@@ -97,8 +97,10 @@ def cancel(  # noqa: PLR0913
     if bool(references) == bool(is_filtered):
         end(Status.USAGE, "give either jobs, or one of --all, --queue, --name and --namespace")
     if is_filtered:
-        jobs = client.jobs(finished=False, queue=queue, name=name, namespace=namespace)
-        references = _confirmed(list(jobs), yes=yes)
+        jobs = list(client.jobs(finished=False, queue=queue, name=name, namespace=namespace))
+        if queue is not None and not jobs:
+            client.queue(queue)  # ends the command if there is none of this name
+        references = _confirmed(jobs, yes=yes)
     _change(client, references or [], client.cancel, _cancelled, as_json=as_json)
 
 
@@ -107,17 +109,18 @@ def _confirmed(jobs: "list[JobView]", *, yes: bool) -> list[str]:
     if not jobs:
         note("no unfinished jobs match")
         return []
-    shown = ", ".join(f"{job.id} ({display_name(job)})" for job in jobs[:_MOST_SHOWN])
+    names = {job.id: display_name(job) for job in jobs[:_MOST_SHOWN]}
+    shown = ", ".join(job if name == "-" else f"{job} ({name})" for job, name in names.items())
     more = f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else ""
     question = f"Cancel {plural(len(jobs), 'job')}: {shown}{more}?"
     confirm(question, yes=yes, refused="no job was cancelled")
     return [job.id for job in jobs]
 
 
-def _cancelled(job: "JobView") -> str:
-    if job.elements is not None and job.phase not in ENDED:
-        return f"{job.id}: {element_counts(job.elements)}"
-    return f"{job.id} cancelled" if job.phase in ENDED else f"{job.id} stopping"
+def _cancelled(job: "JobView", given: str) -> str:
+    if job.elements is None:
+        return f"{job.id} {'cancelled' if job.phase in ENDED else 'stopping'}"
+    return f"{given} cancelled; the array has {element_counts(job.elements)}"
 
 
 @with_client
@@ -136,7 +139,7 @@ def retry(
     _change(client, references, retried, _retried, as_json=as_json)
 
 
-def _retried(job: "JobView") -> str:
+def _retried(job: "JobView", _: str) -> str:
     if job.elements is not None and job.elements.pending < job.elements.total:
         note(element_counts(job.elements))
     return job.id
@@ -148,7 +151,7 @@ def requeue(client: "Client", *, references: UnfinishedJobs, as_json: Json = Fal
     _change(client, references, client.requeue, _requeued, as_json=as_json)
 
 
-def _requeued(job: "JobView") -> str:
+def _requeued(job: "JobView", _: str) -> str:
     if job.phase is Phase.PENDING:
         return f"{job.id} requeued"
     return f"{job.id} stopping; it is requeued when all tasks have stopped"
@@ -157,13 +160,17 @@ def _requeued(job: "JobView") -> str:
 @with_client
 def hold(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Keep jobs from starting until they are released. Running tasks continue."""
-    _change(client, references, client.hold, lambda job: f"{job.id} on hold", as_json=as_json)
+    _change(client, references, client.hold, _as("on hold"), as_json=as_json)
 
 
 @with_client
 def release(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Release jobs that are on hold."""
-    _change(client, references, client.release, lambda job: f"{job.id} released", as_json=as_json)
+    _change(client, references, client.release, _as("released"), as_json=as_json)
+
+
+def _as(state: str) -> "Callable[[JobView, str], str]":
+    return lambda job, _: f"{job.id} {state}"
 
 
 @with_client
@@ -180,26 +187,31 @@ def _change(
     client: "Client",
     references: Sequence[str],
     change: Callable[[str], T],
-    describe: Callable[[T], str],
+    describe: Callable[[T, str], str],
     *,
     as_json: bool,
 ) -> None:
-    """Change each job. A job that refuses the change does not stop the others."""
-    from phalanx.client import ConflictError, NotFoundError  # noqa: PLC0415
+    """Change each job, and print what `describe` says about it and its reference. A job that
+    refuses the change does not stop the others."""
+    from phalanx.client import ConflictError, InvalidError, NotFoundError  # noqa: PLC0415
 
     try:
         found = [client.find(each) for each in references]
     except NotFoundError as error:
         end(Status.NOT_FOUND, f"{error}; no job was changed" if references[1:] else str(error))
     changed, refusals = [], []
-    for job in found:
+    for job, reference in zip(found, references, strict=True):
         try:
             changed.append(change(job))
+        except InvalidError as error:
+            if not any(each.path == "elements" for each in error.details):
+                raise
+            end(Status.USAGE, *(f"{reference} {each.message}" for each in error.details))
         except ConflictError as error:
             refusals.append(str(error))
             continue
         if not as_json:
-            say(describe(changed[-1]))
+            say(describe(changed[-1], job))
     if as_json:
         print_json(changed)
     if refusals:

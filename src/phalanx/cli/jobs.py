@@ -89,6 +89,7 @@ def jobs(  # noqa: PLR0913
     """List jobs: unfinished before finished, newest first. An array is one line.
 
     phalanx jobs
+    phalanx jobs --queue lab --phase pending
     phalanx jobs sweep --phase failed
     """
     has_screen = sys.stdout.isatty() and not as_json
@@ -106,6 +107,8 @@ def jobs(  # noqa: PLR0913
     if most is None or len(fetched) <= most:
         fetched |= {job.id: job for job in islice(fetch(finished=True), most and most + 1)}
     listed = list(fetched.values())[:most]
+    if queue is not None and not listed:
+        client.queue(queue)  # ends the command if there is none of this name
     if as_json:
         print_json(listed)
         return
@@ -122,10 +125,10 @@ def _tasks(job: "JobView") -> str:
     return str(job.size if job.elements is None else job.size * job.elements.total)
 
 
-def _reason(job: "JobView") -> str:
+def _reason(job: "JobView", names: dict[str, str]) -> str:
     """The reason, unless the counts of an array say the same."""
     is_counted = job.elements is not None and job.phase in (Phase.FAILED, Phase.TIMED_OUT)
-    return "" if is_counted else formatting.reason_text(job)
+    return "" if is_counted else formatting.reason_text(job, names)
 
 
 def _progress(job: "JobView", *, with_bar: bool, is_short: bool) -> str:
@@ -142,7 +145,7 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
 
 
 def _table(listed: "Sequence[JobView]", *, is_short: bool) -> Table:
-    now = formatting.now()
+    now, names = formatting.now(), formatting.names_of(listed)
     with_bar = console().width >= _WIDE
     rows = [
         (
@@ -154,7 +157,7 @@ def _table(listed: "Sequence[JobView]", *, is_short: bool) -> Table:
             str(job.priority),
             formatting.age(job.created_at, now),
             _progress(job, with_bar=with_bar, is_short=is_short),
-            _reason(job),
+            _reason(job, names),
         )
         for job in listed
     ]

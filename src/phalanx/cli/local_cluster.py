@@ -181,23 +181,35 @@ class LocalCluster:
                 return False
             if await self._get("/readyz"):
                 return True
+            if leader := await self._other_leader():
+                self._print(
+                    _SERVER,
+                    f"another server, {leader}, uses {self._folder}; stop that server, or choose"
+                    " another directory with --data",
+                )
+                return False
             await asyncio.sleep(_POLL_S)
         if not self._stop.is_set():
-            self._print(
-                _SERVER,
-                f"not the leader: another server uses {self._folder}; stop that server, or choose"
-                " another directory with --data",
-            )
+            self._print(_SERVER, "does not lead; its messages above say why")
         return False
 
+    async def _other_leader(self) -> str | None:
+        """The address of the server that leads instead of ours."""
+        answer = await self._answer("/jobs")
+        return answer.headers.get("location", "").removesuffix("/jobs") if answer else None
+
     async def _get(self, path: str) -> httpx.Response | None:
+        """The response, if it is a success."""
+        answer = await self._answer(path)
+        return answer if answer is not None and answer.status_code == 200 else None
+
+    async def _answer(self, path: str) -> httpx.Response | None:
         headers = {}
         if self._tokens is not None:
             headers["Authorization"] = f"Bearer {self._tokens.admin.read_text().strip()}"
         async with httpx.AsyncClient(timeout=1, headers=headers) as client:
             with contextlib.suppress(httpx.HTTPError):
-                answer = await client.get(self._url + path)
-                return answer if answer.status_code == 200 else None
+                return await client.get(self._url + path)
         return None
 
     async def _watch(self) -> int:
@@ -245,11 +257,11 @@ class LocalCluster:
         if self._tokens is not None:
             address += f"  export PHALANX_TOKEN=$(cat {shlex.quote(str(self._tokens.admin))})\n"
         typer.echo(
-            f"\nPhalanx is running at {self._url} with {plural(count, 'worker')}{gpus}.\n"
+            f"\nPhalanx is running at {self._url}\nwith {plural(count, 'worker')}{gpus}.\n"
             f"{page}Its state is in {self._folder}.\n\n"
             f"In another terminal:\n{address}"
-            f"  phalanx submit --gang {max(1, count)}{request} --follow -- "
-            "sh -c 'echo rank $RANK of $WORLD_SIZE'\n"
+            f"  phalanx submit --gang {max(1, count)}{request} --follow --"
+            " sh -c 'echo rank $RANK'\n"
             "  phalanx top\n\n"
             "Ctrl-C stops everything.\n"
         )

@@ -1,14 +1,16 @@
 """`phalanx logs`: the output of a job's tasks."""
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.follow import wait_for_start
 from phalanx.cli.options import whole_number
-from phalanx.cli.output import print_task_output
+from phalanx.cli.output import note, print_task_output
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -51,4 +53,11 @@ def logs(  # noqa: PLR0913
     job = client.find(reference)
     if follow:
         wait_for_start(client, job)
-    print_task_output(client.logs(job, task=task, attempt=attempt, follow=follow, tail=tail))
+    lines = client.logs(job, task=task, attempt=attempt, follow=follow, tail=tail)
+    first = next(lines, None)
+    if first is not None:
+        print_task_output(chain([first], lines))
+    elif tail != 0:
+        detail = client.get(job)
+        reason = formatting.reason_text(detail)
+        note(f"no output; the job is {detail.phase}" + (f": {reason}" if reason else ""))

@@ -232,6 +232,15 @@ def print_fields(fields: Iterable[tuple[str, str | Text]]) -> None:
     print_trimmed(table)
 
 
+def print_beside(left: Text, right: Text) -> None:
+    """Print two texts on one line. On a narrow terminal the right one continues below itself."""
+    table = Table.grid(padding=(0, _COLUMN_GAP, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(visible_text(left), visible_text(right))
+    print_trimmed(table)
+
+
 def _visible_lines(value: str | Text) -> Iterator[Text]:
     if isinstance(value, str):
         yield from map(visible_text, value.split("\n"))

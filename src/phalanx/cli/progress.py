@@ -8,6 +8,7 @@ import typer
 from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
+from phalanx.cli.elements import refuse_array
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, note, print_json, print_table
 from phalanx.cli.plot import plot
@@ -47,6 +48,8 @@ def progress(
     """Show the progress of a job: step and rate of every rank, and a plot of a value."""
     job = client.find(reference)
     reported = client.progress(job)
+    if reported.progress is None:
+        refuse_array(client, job)
     if as_json:
         print_json(reported)
         return

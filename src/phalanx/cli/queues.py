@@ -14,8 +14,9 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import Switch, one_of, whole_number
-from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of, warn
 from phalanx.cli.visible_text import say
+from phalanx.core.warnings import usual_resource
 from phalanx.wire.workers import QueueUsage
 
 if TYPE_CHECKING:
@@ -202,10 +203,19 @@ def set_queue(  # noqa: PLR0913
     if consolidation is not None:
         fields["consolidation"] = consolidation is Switch.ON
     changed = client.set_queue(queue, **fields)
+    _warn_of_unlikely(client, {*changed.quota, *changed.limit})
     if as_json:
         print_json(changed)
         return
     print_trimmed(queues_table([changed]))
+
+
+def _warn_of_unlikely(client: "Client", resources: set[str]) -> None:
+    """Warn of a resource that no worker has and that looks misspelt."""
+    offered = {name for worker in client.workers() for name in worker.resources}
+    for name in sorted(resources - offered):
+        if meant := usual_resource(name):
+            warn(f"no worker has {name}; did you mean {meant}?")
 
 
 def _amounts(flag: str, given: str) -> dict[str, str]:

@@ -172,7 +172,10 @@ def _submit_one(client: "Client", job: dict[str, Any], key: str | None) -> "Batc
     from phalanx.wire.jobs import BatchItem  # noqa: PLC0415
 
     with problems_named_by_option():
-        return BatchItem(job=client.submit(job, key=key))
+        try:
+            return BatchItem(job=client.submit(job, key=key))
+        except ValueError as error:  # the current directory was removed
+            end(Status.USAGE, f"{error}: --workdir DIR")
 
 
 def _submit_file(
@@ -255,5 +258,5 @@ def _wait_for_all(
         except KeyboardInterrupt:
             say(f"the job keeps running; stop it with `phalanx cancel {job.name}`", err=True)
             raise
-        print_end(ended[-1], "job" if len(jobs) == 1 else f"job {job.id}")
+        print_end(ended[-1], "job" if len(jobs) == 1 else f"job {job.name}")
     return ended

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
+from phalanx.cli.elements import refuse_array
 from phalanx.cli.output import Json, Narrow, print_json, print_table
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 @with_client
 def tasks(client: "Client", *, reference: Job, as_json: Json = False) -> None:
     """List the tasks of a job: state, worker, GPUs, attempt and exit."""
-    listed = client.tasks(client.find(reference))
+    job = client.find(reference)
+    listed = client.tasks(job)
+    if not listed:
+        refuse_array(client, job)
     if as_json:
         print_json(listed)
         return

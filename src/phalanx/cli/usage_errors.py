@@ -13,6 +13,10 @@ from phalanx.cli.help_pages import HelpGroup
 from phalanx.cli.visible_text import say
 
 _NO_COMMAND = re.compile(r"No such command '(?P<name>.*?)'\.(?: Did you mean (?P<similar>.+)\?)?")
+#: Options of most commands, but not of the program itself.
+_OPTIONS_OF_COMMANDS = ("--server", "--token-file", "--quiet", "-q", "--json", "--namespace", "-n")
+_NEGATIVE = re.compile(r"-[0-9]+")
+_MOST_SIMILAR = 2
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<given>.*)\)")
 
 
@@ -77,8 +81,12 @@ def sentence_of(error: typer.TyperException) -> str:
 
 def _about_option(error: typer.TyperException, option: str, command: str, see: str) -> str:
     if hasattr(error, "possibilities"):  # the parser's error for an unknown option
-        similar = ", ".join(error.possibilities or ())
+        similar = " or ".join((error.possibilities or ())[:_MOST_SIMILAR])
         cure = f"did you mean {similar}?" if similar else see
+        if command == "phalanx" and option in _OPTIONS_OF_COMMANDS:
+            cure = f"write it after the command, like `phalanx jobs {option}`"
+        elif _NEGATIVE.fullmatch(option):
+            cure = f"write -- before a negative number: -- {option}"
         return f"{option} is not an option of `{command}`; {cure}"
     if "does not take a value" in error.message:
         return f"{option} does not take a value; write {option} alone"

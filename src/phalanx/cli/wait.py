@@ -53,9 +53,9 @@ def wait(
     jobs = [client.find(each) for each in references]
     ended = []
     try:
-        for job in jobs:
+        for job, reference in zip(jobs, references, strict=True):
             ended.append(wait_for(client, job, timeout_s=timeout))
-            print_end(ended[-1], "job" if len(jobs) == 1 else f"job {job}")
+            print_end(ended[-1], "job" if len(jobs) == 1 else f"job {reference}")
     except TimeoutError as error:
         end(Status.TIMED_OUT, str(error))
     if as_json:

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 @with_client
 def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
     """Explain why a job is pending, stopping or ended, and what to do."""
-    answer = client.why(client.find(reference))
+    job = client.find(reference)
+    answer = client.why(job)
     if as_json:
         print_json(answer)
         return
-    say(f"{answer.job}: {answer.message}")
+    detail = client.get(job)
+    names = formatting.names_of(detail.after)
+    say(f"{answer.job}: {formatting.named(answer.message, names)}")
     if answer.starts_at is not None:
         say(f"reserved start: about {formatting.local_clock(answer.starts_at)}")
     if answer.rule is not None:

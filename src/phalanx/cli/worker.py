@@ -14,6 +14,7 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.log_options import Format, Level
 from phalanx.cli.options import one_of, whole_number
+from phalanx.cli.output import note
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
 from phalanx.cli.visible_text import say
@@ -205,8 +206,11 @@ def remove(client: "Client", *, name: Worker) -> None:
 
     phalanx worker remove w-3
     """
+    is_present = any(each.id == name and each.status == "active" for each in client.workers())
     client.remove_worker(name)
     say(f"worker {name} removed")
+    if is_present:
+        note(f"an agent that still runs joins again; keep tasks away with `phalanx cordon {name}`")
 
 
 @app.callback()

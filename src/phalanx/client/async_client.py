@@ -25,6 +25,9 @@ class AsyncClient(Operations):
         loaded = settings.load(servers, token, fingerprint=fingerprint, namespace=namespace)
         super().__init__(loaded, AsyncioHttp(), timeout_s=timeout_s, patience_s=patience_s)
 
+    def __repr__(self) -> str:
+        return f"AsyncClient({', '.join(map(repr, self.servers))})"
+
     async def __aenter__(self) -> "AsyncClient":
         return self
 

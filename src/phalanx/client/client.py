@@ -90,6 +90,9 @@ class Client:
         )
         self.servers = loaded.servers
 
+    def __repr__(self) -> str:
+        return f"Client({', '.join(map(repr, self.servers))})"
+
     def __enter__(self) -> "Client":
         return self
 

@@ -8,6 +8,7 @@ whose outcome is unknown is repeated without being carried out twice.
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -126,7 +127,9 @@ class Operations:
         if job is None and command is not None:
             job = {"command": command, **fields}
         elif job is None or command is not None or fields:
-            raise TypeError("pass either a job, or command= and fields of a job")
+            near = get_close_matches("command", fields, n=1)
+            meant = f"; did you mean command= by {near[0]}=?" if near and command is None else ""
+            raise TypeError(f"pass either a job, or command= and fields of a job{meant}")
         return await self._submit("/jobs", self._native(job), key, SubmitReply)
 
     async def submit_all(

@@ -74,6 +74,15 @@ def _array(array: Any, parallel: int | None) -> Any:
     return dict(array) if parallel is None else {**array, "parallel": parallel}
 
 
+def _current_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        raise ValueError(
+            "the current directory was removed; go to another, or pass a working directory"
+        ) from None
+
+
 def one_role(  # noqa: PLR0913
     command: str | Sequence[str],
     *,
@@ -89,12 +98,15 @@ def one_role(  # noqa: PLR0913
     no image, is the current directory.
     """
     given = {name: value for name, value in fields.items() if value is not None}
+    for name in ("cpu", "gpu", "memory"):
+        if name in given:
+            raise TypeError(f"{name}= is not a field; pass resources={{{name!r}: {given[name]!r}}}")
     if array is not None:
         given["array"] = _array(array, parallel)
     elif parallel is not None:
         raise TypeError("parallel= is for an array; pass array= too")
     if is_local and "image" not in given:
-        given.setdefault("workdir", str(Path.cwd()))
+        given.setdefault("workdir", _current_directory())
     role: dict[str, Any] = {
         "command": command if isinstance(command, str) else list(command),
         "replicas": gang,

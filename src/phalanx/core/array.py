@@ -213,8 +213,7 @@ def elements_of(job: Job) -> Indices:
 
 def name_an_element(job: Job) -> str:
     """The error of what can only be done to one element."""
-    first = element_id(job.id, elements_of(job)[0])
-    return f"job {job.id} is an array; name an element, like {first}"
+    return f"job {job.id} is an array; name an element, like {job.name}[{elements_of(job)[0]}]"
 
 
 def tally_of(blocks: Iterable[ElementBlock]) -> dict[str, int]:

@@ -230,10 +230,15 @@ def unlikely_requests(spec: JobSpec, is_offered: Callable[[str], bool]) -> list[
             if name == "memory" and amount < _LEAST_MEMORY:
                 text = f"{amount} bytes of memory"
                 warnings.append(UnlikelyRequest(role.name, text, f"{amount}Gi"))
-            elif name not in _USUAL_RESOURCES and not is_offered(name):
-                close = get_close_matches(name, _USUAL_RESOURCES, n=1)
-                warnings += [UnlikelyRequest(role.name, name, each) for each in close]
+            elif not is_offered(name) and (meant := usual_resource(name)):
+                warnings.append(UnlikelyRequest(role.name, name, meant))
     return warnings[:_MOST_OF_A_KIND]
+
+
+def usual_resource(name: str) -> str | None:
+    """The resource of workers that a misspelt name probably means."""
+    near = get_close_matches(name, _USUAL_RESOURCES, n=1)
+    return near[0] if near and name not in _USUAL_RESOURCES else None
 
 
 def undeclared(spec: JobSpec) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from phalanx.core.array import elements_of
 from phalanx.core.cluster import Cluster
 from phalanx.core.model import Phase
 from phalanx.core.spec.job import DEPENDENCY_FIELDS, JobSpec
@@ -106,9 +107,19 @@ async def _elements(
         return {}
     stored = await store.job_summaries({*arrays, *arrays.values()})
     ended = {job: each.phase for job, each in stored.items() if each.is_finished}
+    found = {element: ended[element] for element in arrays if element in ended}
     # An element that never ran is not stored, and ended as its array did.
-    return {
-        element: ended[element if element in ended else array]
-        for element, array in arrays.items()
-        if element in ended or ended.get(array, Phase.DONE) is not Phase.DONE
-    }
+    for element, array in arrays.items():
+        unsuccessful = ended.get(array, Phase.DONE) is not Phase.DONE
+        if element not in found and unsuccessful and await _is_in(store, element, array):
+            found[element] = ended[array]
+    return found
+
+
+async def _is_in(store: Store, element: str, array: str) -> bool:
+    """Whether the array was submitted with this element."""
+    row = await store.job(array)
+    index = element.partition("[")[2].removesuffix("]")
+    if row is None or not row[0].is_array or not index.isdecimal():
+        return False
+    return elements_of(row[0]).position(int(index)) is not None

@@ -15,7 +15,7 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import Telemetry
 from phalanx.engine.writer import Observer, Writer
 from phalanx.plan.state.planner_state import PlannerState
-from phalanx.store.protocol import CommitFailed, Deposed, Store, StoreError
+from phalanx.store.protocol import CommitFailed, Deposed, Store, StoreError, StoreUnreadable
 
 #: Pause between two tries at a store that does not answer.
 _RETRY_S = 0.5
@@ -127,7 +127,7 @@ class LeaderTerm:
         while True:
             try:
                 rows = await self._store.load(self.number)
-            except Deposed:
+            except (Deposed, StoreUnreadable):
                 raise
             except StoreError as error:
                 self._telemetry.store_failed(str(error))

@@ -28,7 +28,7 @@ from phalanx.server.options import BY_NAME, TlsMode
 from phalanx.server.retention import Retention, keep_pruning
 from phalanx.server.secret_parts import SecretParts, secret_parts
 from phalanx.server.tls_context import ServerCertificate
-from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable
+from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable, StoreUnreadable
 
 #: How long the start message waits for the result of the election.
 _ELECTION_S = 5.0
@@ -221,9 +221,13 @@ class ServerProcess:
         await asyncio.wait([stop, *tasks.values()], return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in tasks.values() if task.done()]
         for task in failed:
-            self._log.critical(
-                "a part of the server failed", part=task.get_name(), exc_info=_exception(task)
-            )
+            error = _exception(task)
+            if isinstance(error, StoreUnreadable):
+                self._log.critical("the database cannot be read", why=str(error))
+            else:
+                self._log.critical(
+                    "a part of the server failed", part=task.get_name(), exc_info=error
+                )
         status = await self._shut_down(tasks["http"]) or int(bool(failed))
         rest: list[asyncio.Task[Any]] = [greeting, stop, *tasks.values()]
         for each in rest:

@@ -395,14 +395,14 @@ class PostgresStore:
                 "CREATE TABLE IF NOT EXISTS schema_version"
                 " (number bigint PRIMARY KEY, name text NOT NULL)"
             )
-            present = await connection.fetchval(
-                "SELECT coalesce(max(number), 0) FROM schema_version"
+            rows = await connection.fetch("SELECT number, name FROM schema_version")
+            migration = schema.next_migration(
+                "postgres", {row["number"]: row["name"] for row in rows}
             )
-            migration = schema.next_migration("postgres", present)
             if migration is not None:
                 await connection.execute(migration.sql)
                 await connection.execute(
-                    "INSERT INTO schema_version VALUES ($1, $2)", migration.number, migration.name
+                    "INSERT INTO schema_version VALUES ($1, $2)", migration.number, migration.label
                 )
             await connection.execute("COMMIT")
             return migration is not None

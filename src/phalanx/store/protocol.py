@@ -253,6 +253,16 @@ class SchemaTooNew(StoreError):  # noqa: N818
     """A newer version of Phalanx wrote this store."""
 
 
+class StoreUnreadable(StoreError):  # noqa: N818
+    """Another version of Phalanx wrote this store, or its rows were changed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; another version of Phalanx wrote this database: use that version, or choose"
+            " another database with --store (--data of `phalanx up`)"
+        )
+
+
 @runtime_checkable
 class Store(Protocol):
     """One handle on a database: opened once, used from one event loop, closed once.
@@ -261,7 +271,8 @@ class Store(Protocol):
     """
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date. Raises SchemaTooNew."""
+        """Connect, and bring the schema up to date. Raises SchemaTooNew and
+        StoreUnreadable."""
 
     async def close(self) -> None:
         """Disconnect. Harmless on a handle that is closed or was never opened."""

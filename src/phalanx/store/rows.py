@@ -25,6 +25,7 @@ from phalanx.store.protocol import (
     OutputChunk,
     OutputTrim,
     StoredAuthority,
+    StoreUnreadable,
     Token,
     UsedKey,
 )
@@ -373,18 +374,24 @@ def chunks_from(
 
 
 def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
-    """The rows of all tables, from their documents by table, in the order that `load` promises."""
-    rows = Rows(
-        jobs=[job_from(doc) for doc in docs[JOBS.name]],
-        tasks=[task_from(doc) for doc in docs[TASKS.name]],
-        workers=[worker_from(doc) for doc in docs[WORKERS.name]],
-        queues=[queue_from(doc) for doc in docs[QUEUES.name]],
-        residues=[residue_from(doc) for doc in docs[RESIDUES.name]],
-        accounts=[account_from(doc) for doc in docs[ACCOUNTS.name]],
-        crons=[cron_from(doc) for doc in docs[CRONS.name]],
-        elements=[elements_from(doc) for doc in docs[ELEMENTS.name]],
-        last_seq=last_seq,
-    )
+    """The rows of all tables, from their documents by table, in the order that `load` promises.
+
+    Raises StoreUnreadable.
+    """
+    try:
+        rows = Rows(
+            jobs=[job_from(doc) for doc in docs[JOBS.name]],
+            tasks=[task_from(doc) for doc in docs[TASKS.name]],
+            workers=[worker_from(doc) for doc in docs[WORKERS.name]],
+            queues=[queue_from(doc) for doc in docs[QUEUES.name]],
+            residues=[residue_from(doc) for doc in docs[RESIDUES.name]],
+            accounts=[account_from(doc) for doc in docs[ACCOUNTS.name]],
+            crons=[cron_from(doc) for doc in docs[CRONS.name]],
+            elements=[elements_from(doc) for doc in docs[ELEMENTS.name]],
+            last_seq=last_seq,
+        )
+    except msgspec.MsgspecError as error:
+        raise StoreUnreadable(f"one of its rows cannot be read ({error})") from error
     rows.jobs.sort(key=lambda job: (job.created_at, job.id))
     rows.tasks.sort(key=lambda task: (task.job, task.index))
     rows.workers.sort(key=lambda worker: worker.id)

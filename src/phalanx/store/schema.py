@@ -1,20 +1,31 @@
 """Migrations: numbered SQL files that bring a database up to date.
 
 A file is applied once, in one transaction with its number, under a lock of the database. A database
-of a newer version is refused.
+of a newer version, or whose files were others, is refused.
 """
 
+import re
+from collections.abc import Mapping
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from typing import NamedTuple
 
-from phalanx.store.protocol import SchemaTooNew
+from phalanx.store.protocol import SchemaTooNew, StoreUnreadable
+
+_COMMENT = re.compile(r"--.*")
 
 
 class Migration(NamedTuple):
     number: int
     name: str
     sql: str
+
+    @property
+    def label(self) -> str:
+        """Its name, and the beginning of a digest of its statements."""
+        words = " ".join(_COMMENT.sub("", self.sql).split())
+        return f"{self.name} {sha256(words.encode()).hexdigest()[:12]}"
 
 
 @cache
@@ -32,12 +43,16 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
     return tuple(files)
 
 
-def next_migration(dialect: str, present: int) -> Migration | None:
-    """The migration that follows the present schema; None if it is current. Raises SchemaTooNew."""
+def next_migration(dialect: str, applied: Mapping[int, str]) -> Migration | None:
+    """The migration that follows the applied ones, which are labels by number; None if there is
+    none. Raises SchemaTooNew and StoreUnreadable."""
     known = migrations(dialect)
+    present = max(applied, default=0)
     if present > len(known):
         raise SchemaTooNew(
             f"the store has schema {present}, but this version of Phalanx supports schemas up to"
             f" {len(known)}; upgrade Phalanx, or restore a backup that this version wrote"
         )
+    if any(applied.get(each.number) != each.label for each in known[:present]):
+        raise StoreUnreadable("its tables are not those of this version of Phalanx")
     return known[present] if present < len(known) else None

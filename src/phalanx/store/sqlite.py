@@ -521,14 +521,14 @@ def _migrate_once(db: sqlite3.Connection) -> bool:
             "CREATE TABLE IF NOT EXISTS schema_version"
             " (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
         )
-        with closing(db.execute("SELECT coalesce(max(number), 0) FROM schema_version")) as cursor:
-            present = cursor.fetchone()[0]
-        migration = schema.next_migration("sqlite", present)
+        with closing(db.execute("SELECT number, name FROM schema_version")) as cursor:
+            applied = dict(cursor.fetchall())
+        migration = schema.next_migration("sqlite", applied)
         if migration is None:
             return False
         for statement in _statements(migration.sql):
             db.execute(statement)
-        db.execute("INSERT INTO schema_version VALUES (?, ?)", (migration.number, migration.name))
+        db.execute("INSERT INTO schema_version VALUES (?, ?)", (migration.number, migration.label))
     return True
 
 

@@ -54,7 +54,7 @@ class ElementsView(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int | None  #: how many run at the same time; null for any number
 
 
-class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobView(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     id: str
     name: str
     namespace: str

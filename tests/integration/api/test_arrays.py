@@ -18,6 +18,8 @@ SWEEP: dict[str, Any] = {
     "roles": {"worker": {"command": ["train", "--lr", "{lr}", "{}"]}},
     "array": {"params": {"lr": ["1e-3", "1e-4"], "seed": [0, 1]}, "parallel": 2},
 }
+#: A job that does not start.
+WAITS: dict[str, Any] = {"name": "waits", "roles": {"w": {"command": "x", "resources": {"gpu": 9}}}}
 
 
 async def get(server: Running, path: str) -> Any:
@@ -151,6 +153,18 @@ async def test_jobs_run_after_arrays_and_elements_by_name(server: Running) -> No
     assert (await get(server, f"/jobs/{whole}"))["reason"]["jobs"] == [job]
     missing = await server.call("POST", "/jobs", body | {"after": ["sweep[7]"]})
     assert missing.status == 400
+
+
+async def test_an_element_that_an_ended_array_never_had_is_no_dependency(server: Running) -> None:
+    job = (await submit(server, SWEEP | {"after": [(await submit(server, WAITS))["id"]]}))["id"]
+    await server.call("DELETE", f"/jobs/{job}")
+    assert (await get(server, f"/jobs/{job}"))["phase"] == "cancelled"
+    body = {"roles": {"w": {"command": "x"}}}
+    for wrong in ("sweep[7]", f"{job}[7]", "sweep[x]", "waits[0]"):
+        missing = await server.call("POST", "/jobs", body | {"afterany": [wrong]})
+        assert missing.status == 400, wrong
+    after = await submit(server, body | {"after": ["sweep[3]"]})
+    assert (await get(server, f"/jobs/{after['id']}"))["phase"] == "failed"
 
 
 async def test_an_array_is_explained_planned_and_not_read_as_a_job(server: Running) -> None:
