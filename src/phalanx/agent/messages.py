@@ -121,7 +121,7 @@ class ContainerCalls(msgspec.Struct, frozen=True, omit_defaults=True):
 
     runtime: str  #: podman or docker
     process_tag: int  #: its processes have it from their start
-    init: tuple[str, ...]  #: the command that creates its processes, which then wait
+    init: tuple[str, ...]  #: the command that creates its monitor, which then waits
     start: tuple[str, ...]  #: the command that lets its program start
     monitor_pid_file: str  #: written by `init`: the pid of the process that waits for its end
     pid_file: str = ""  #: written by `init`: the pid of its first process; empty under a daemon

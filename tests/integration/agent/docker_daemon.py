@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.containers.secret_runtime import write_runtime
+from phalanx.agent.containers.oci_wrapper import write_wrapper
 from tests.integration.agent.registry import busybox
 from tests.integration.server.waiting import PATIENCE_S
 
@@ -50,7 +50,7 @@ class DockerDaemon:
         #: While it exists, the containers with secrets do not start; then `held` exists too.
         self.hold, self.held = self._folder / "hold", self._folder / "held"
         own = self._folder / "secret-runtime"
-        write_runtime(own, shutil.which("runc") or "")
+        write_wrapper(own, shutil.which("runc") or "", adds_secrets=True)
         self._runtime.write_text(
             f"#!/bin/sh\nwhile [ -e {self.hold} ]; do touch {self.held}; sleep 0.05; done\n"
             f'exec {own} "$@"\n'

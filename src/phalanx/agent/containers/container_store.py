@@ -18,7 +18,6 @@ from phalanx.agent.containers.create_command import create_command
 from phalanx.agent.containers.new_container import ContainerSecrets, ContainerUser, NewContainer
 from phalanx.agent.containers.runtime import ContainerPolicy, runtime_environment
 from phalanx.agent.containers.runtime_call import RuntimeCallError, call_runtime
-from phalanx.agent.containers.secret_runtime import SECRET_RUNTIME, write_runtime
 from phalanx.agent.messages import AttemptKey, attempt_name
 from phalanx.agent.spawner.process_tree import new_tag
 from phalanx.agent.state_dir import StateDir
@@ -38,7 +37,7 @@ class ContainerStore:
     def __init__(self, policy: ContainerPolicy, state_dir: StateDir) -> None:
         self._policy = policy
         self._folder = state_dir.containers
-        self._secret_runtime = state_dir.path / SECRET_RUNTIME
+        self._is_installed = False
         self._worker = hashlib.sha256(os.fsencode(state_dir.path)).hexdigest()[:12]
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._removed = asyncio.Event()  #: something is to be removed
@@ -66,6 +65,7 @@ class ContainerStore:
             attempt_folder,
             self._folder / f"{name}.monitor",
             self._folder / f"{name}.pid",
+            self._folder / f"{name}.id",
             env,
             user,
             secrets,
@@ -74,17 +74,20 @@ class ContainerStore:
     def _name(self, key: AttemptKey) -> str:
         return f"phalanx-{self._worker}-{attempt_name(key)}"
 
-    def write_secret_runtime(self) -> None:
-        """Write the program that runs containers with secrets in variables. Raises OSError."""
+    def _install(self) -> None:
+        """Raises OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        write_runtime(self._secret_runtime, self._policy.runtime.oci_runtime)
+        if not self._is_installed:
+            self._policy.runtime.install()
+            self._is_installed = True
 
     async def create(self, spec: TaskSpec, new: NewContainer) -> None:
         """Create a container in place of one with the same name.
 
         Raises RuntimeCallError, OSError.
         """
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._install()
+        new.id_file.unlink(missing_ok=True)
         self._created.add(new.key)
         command = create_command(spec, new, self._policy)
         async with self._slots:
@@ -112,9 +115,9 @@ class ContainerStore:
 
     async def run(self, live: Iterable[AttemptKey]) -> None:
         """Remove what an earlier agent has left of other attempts, then what has ended."""
-        if self._policy.runtime.keeps_variables_until_start:
-            with suppress(OSError):  # tried again with the first secrets
-                self.write_secret_runtime()
+        if self._policy.runtime.is_installed_early:
+            with suppress(OSError):  # tried again with the first container
+                self._install()
         if self._folder.is_dir():
             await self._take_over(set(live))
         while True:

@@ -18,9 +18,9 @@ import msgspec
 
 from phalanx.agent.containers import docker_monitor
 from phalanx.agent.containers.new_container import NewContainer
+from phalanx.agent.containers.oci_wrapper import write_wrapper
 from phalanx.agent.containers.runtime import NoRuntime, runtime_environment
 from phalanx.agent.containers.runtime_call import RuntimeCallError, call_runtime
-from phalanx.agent.containers.secret_runtime import SECRET_RUNTIME
 from phalanx.agent.messages import ContainerCalls
 from phalanx.agent.spawner.cgroup_hierarchies import common_parent
 from phalanx.registry.image_reference import ImageReference
@@ -67,12 +67,13 @@ def _docker(
 ) -> "Docker":
     runtimes = info.get("Runtimes") or {}
     path = runtimes.get(info.get("DefaultRuntime"), {}).get("path") or "runc"
-    no_secrets = "" if _REGISTERED in runtimes else _how_to_register(state_dir)
-    return Docker(program, host, parent, shutil.which(path) or path, no_secrets)
+    wrapper = state_dir / "containers" / "runtime"
+    no_secrets = "" if _REGISTERED in runtimes else _how_to_register(wrapper)
+    return Docker(program, host, parent, shutil.which(path) or path, wrapper, no_secrets)
 
 
-def _how_to_register(state_dir: Path) -> str:
-    entry = f'"runtimes": {{"{_REGISTERED}": {{"path": "{state_dir / SECRET_RUNTIME}"}}}}'
+def _how_to_register(wrapper: Path) -> str:
+    entry = f'"runtimes": {{"{_REGISTERED}": {{"path": "{wrapper}"}}}}'
     return (
         "Docker would write the variables with secrets to its disk; use secret_files, or set"
         f" {entry} in {_SETTINGS} on this worker and restart the daemon and the worker"
@@ -103,9 +104,14 @@ class Docker(msgspec.Struct, frozen=True):
     host: str
     parent_group: str  #: the group that the worker's are below, in every hierarchy
     oci_runtime: str
+    secret_runtime: Path  #: gives containers their secrets, if the daemon knows it
     no_secret_variables: str = ""
     name: str = "docker"
     keeps_variables_until_start: bool = True
+    is_installed_early: bool = True
+
+    def install(self) -> None:
+        write_wrapper(self.secret_runtime, self.oci_runtime, adds_secrets=True)
 
     @property
     def _socket(self) -> str:

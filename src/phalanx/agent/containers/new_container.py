@@ -28,6 +28,7 @@ class NewContainer(NamedTuple):
     attempt_folder: Path
     monitor_pid_file: Path
     pid_file: Path
+    id_file: Path  #: written when it is created
     env: dict[str, str]
     user: ContainerUser | None  #: None for the user of the image
     secrets: ContainerSecrets

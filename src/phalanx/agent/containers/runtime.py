@@ -26,15 +26,19 @@ class ContainerRuntime(Protocol):
     def name(self) -> str: ...
 
     @property
-    def oci_runtime(self) -> str: ...
-
-    @property
     def no_secret_variables(self) -> str:
         """Why containers cannot have variables with secrets; empty if they can."""
 
     @property
     def keeps_variables_until_start(self) -> bool:
         """Whether the variables with secrets are read only when the program is started."""
+
+    @property
+    def is_installed_early(self) -> bool:
+        """Whether others look for its programs before the first container."""
+
+    def install(self) -> None:
+        """Write the programs that it needs to the state directory. Raises OSError."""
 
     def command(self, *words: str) -> tuple[str, ...]: ...
 
@@ -49,7 +53,7 @@ class ContainerRuntime(Protocol):
     def read_only_root(self) -> tuple[str, ...]: ...
 
     def calls(self, new: NewContainer) -> ContainerCalls:
-        """How the spawner runs the container."""
+        """How the spawner runs a container that was created. Raises OSError."""
 
     def remove(self, names: Sequence[str]) -> tuple[str, ...]:
         """The command that kills and removes containers, as far as they exist."""

@@ -2,7 +2,6 @@
 as soon as the processes of the container exist.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -25,7 +24,6 @@ class SecretFolders:
         key: AttemptKey,
         secrets: TaskSecrets | None,
         user: ContainerUser | None,
-        write_runtime: Callable[[], None],
     ) -> ContainerSecrets:
         """Write the secrets of an attempt. Raises NoSecretFiles, OSError."""
         written = ContainerSecrets()
@@ -39,7 +37,6 @@ class SecretFolders:
             data = msgspec.json.encode(secrets.env).decode()
             variables = self._variables.write(key, {VARIABLES: data}, None)
             written = written._replace(variables=variables)
-            write_runtime()
         return written
 
     def processes_exist(self, key: AttemptKey) -> None:

@@ -2,7 +2,7 @@
 
 podman and Docker write the configuration of a container to disk. So the secrets are not in it: they
 are in a file on a tmpfs, and this program stands before the OCI runtime, merges both on the tmpfs,
-and has the runtime create the container from there. It is run by `write_runtime`'s script and
+and has the runtime create the container from there. It is run by a script of `oci_wrapper` and
 imports nothing of Phalanx.
 """
 
@@ -11,30 +11,16 @@ import os
 import sys
 from pathlib import Path
 
-#: The script, in the state directory of a worker.
-SECRET_RUNTIME = Path("containers/runtime")
 #: The configuration has a mount at this place, of the folder with the secrets. The container does
 #: not get it.
 MOUNT = "/phalanx-variables"
 #: The file in that folder with the variables.
 VARIABLES = "variables.json"
-_SCRIPT = """#!/bin/sh
-# Runs {oci_runtime}. Containers are created with their secrets.
-for word; do
-    if [ "$word" = create ]; then exec '{python}' -I '{program}' '{oci_runtime}' "$@"; fi
-done
-exec '{oci_runtime}' "$@"
-"""
 
 
-def write_runtime(path: Path, oci_runtime: str) -> None:
-    """Write the script that is run in place of the OCI runtime. Raises OSError."""
-    program = Path(__file__).resolve()
-    text = _SCRIPT.format(python=sys.executable, program=program, oci_runtime=oci_runtime)
-    if path.exists() and path.read_text("utf-8") == text:
-        return  # a shell may be reading it
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o700)
+def command_of(oci_runtime: str) -> str:
+    """The words for a shell that create a container with its secrets."""
+    return f"'{sys.executable}' -I '{Path(__file__).resolve()}' '{oci_runtime}'"
 
 
 def main(oci_runtime: str, words: list[str]) -> None:

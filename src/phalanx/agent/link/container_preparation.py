@@ -100,7 +100,7 @@ class ContainerPreparation:
         env = {**spec.env, **variables, **_files_in_container(variables)}
         group, folder = group_of(self._control_group, key), self._state_dir.attempt(key)
         try:
-            secrets = self._secrets.write(key, spec.secrets, user, self.store.write_secret_runtime)
+            secrets = self._secrets.write(key, spec.secrets, user)
             env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
             new = self.store.new(key, group, folder, env, user, secrets)
             await self._create(spec, new, report)

@@ -20,9 +20,9 @@ _READ_BYTES = 64 * 1024
 
 
 class _Step(enum.StrEnum):
-    INIT = "init"
+    PREPARE = "prepare"
     START = "start"
-    REMOVE = "rm"
+    REMOVE = "remove"
 
 
 class _Command(NamedTuple):
@@ -68,7 +68,7 @@ class ContainerStarts:
         writer = self._processes.output_of(run, output)
         attempt = ContainerAttempt(run, calls, tree, writer, schedule)
         self._processes.add(attempt)
-        self._began(pid, _Command(_Step.INIT, attempt, output))
+        self._began(pid, _Command(_Step.PREPARE, attempt, output))
 
     def start(self, key: AttemptKey) -> None:
         """Let the program of a prepared container start."""
@@ -111,8 +111,8 @@ class ContainerStarts:
         text = _available(command.output)
         error = None
         if child.code != os.CLD_EXITED or child.status != 0:
-            error = _error(f"{attempt.calls.runtime} {command.step}", child, text)
-        if command.step is _Step.INIT:
+            error = _error(command.step, attempt.calls.runtime, child, text)
+        if command.step is _Step.PREPARE:
             self._created(attempt, error)
             return True
         os.close(command.output)
@@ -167,7 +167,7 @@ def _available(pipe: int) -> bytes:
         return b""
 
 
-def _error(command: str, child: ChildExit, output: bytes) -> StartError:
+def _error(step: _Step, runtime: str, child: ChildExit, output: bytes) -> StartError:
     """Why a command failed, in its own words. One that was killed may succeed at another try."""
     lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
     errors = [line for line in lines if line.startswith("Error")] or list(filter(None, lines))[-1:]
@@ -176,5 +176,6 @@ def _error(command: str, child: ChildExit, output: bytes) -> StartError:
         ended = f"exited with {child.status}"
     else:
         ended = f"was killed by {signal.Signals(child.status).name}"
-    why = ": ".join([f"{command} {ended}", *(line.removeprefix("Error: ") for line in errors)])
+    failed = f"cannot {step} the container: {runtime} {ended}"
+    why = ": ".join([failed, *(line.removeprefix("Error: ") for line in errors)])
     return StartError(why, is_final=has_exited)
