@@ -416,3 +416,9 @@ async def test_pages_fit_a_phone_and_a_zoom_of_200_percent(cluster: Running, pag
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
             assert overflow <= 0, (width, address)
+            # No cell is cut off, so that reasons and weights are seen without scrolling.
+            cut = "nodes => nodes.filter(each => each.scrollWidth > each.clientWidth).length"
+            assert await page.locator(".scroll:has(.stacks)").evaluate_all(cut) == 0, (
+                width,
+                address,
+            )

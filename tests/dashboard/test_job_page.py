@@ -76,6 +76,12 @@ async def test_a_pending_job_offers_what_would_let_it_start_and_says_the_consequ
     assert await accessibility_problems(page) == []
     await dialog.get_by_role("button", name="Raise the priority").click()
     await expect(page.locator("main .pill").first).to_have_text("running")
+    # The field has the focus, and Enter confirms.
+    await page.get_by_role("button", name="Priority …").press("Enter")
+    await expect(dialog.get_by_label("New priority")).to_be_focused()
+    await page.keyboard.type("7")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("priority 7 ·")).to_be_visible()
     await page.get_by_role("button", name="Cancel").click()
     await expect(dialog).to_contain_text("Its 4 tasks are stopped together")
     await dialog.get_by_role("button", name="Cancel the job").click()

@@ -18,7 +18,8 @@ _MUTED = "var(--pend)"
 _STYLE = """
 main { max-width: 1000px; }
 th, td { text-align: right; } th:first-child, td:first-child { text-align: left; }
-svg { width: 100%; height: auto; } h3 { margin-top: 14px; }
+svg { width: 100%; min-width: 520px; height: auto; } .panel { overflow-x: auto; }
+h3 { margin-top: 14px; }
 """
 
 

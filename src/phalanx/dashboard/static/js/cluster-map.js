@@ -6,7 +6,7 @@ import { amount, since } from "./format.js";
 
 // By number of workers: size of a square, its gap, width of the name and of what follows the squares.
 const DETAILS = [
-  { upTo: 32, square: 20, gap: 4, name: 104, bar: 96, note: 260, row: 26 },
+  { upTo: 32, square: 20, gap: 4, name: 104, bar: 96, note: 300, row: 26 },
   { upTo: 80, square: 15, gap: 3, name: 84, bar: 84, note: 250, row: 20 },
   { upTo: 300, square: 11, gap: 2, name: 62, bar: 0, note: 0, row: 14 },
   { upTo: Infinity, square: 7, gap: 1, name: 0, bar: 0, note: 0, row: 9 },
@@ -82,7 +82,7 @@ export function drawMap(canvas, workers, jobs, detail, smallest, highlight) {
     const middle = y + detail.square / 2 + 0.5;
     if (detail.name) {
       context.fillStyle = colours.soft;
-      context.fillText(shortened(worker.id, Math.floor(detail.name / 7)), 0, middle);
+      context.fillText(fitted(context, worker.id, detail.name - 6), 0, middle);
     }
     drawDevices(context, worker, jobs, detail, y, colours, smallest, highlight);
     const x = detail.name + squares;
@@ -92,7 +92,7 @@ export function drawMap(canvas, workers, jobs, detail, smallest, highlight) {
     }
     if (detail.note) {
       context.fillStyle = worker.status === "lost" ? colours.fail : colours.soft;
-      context.fillText(shortened(noteOf(worker), 44), x + detail.bar + 18, middle);
+      context.fillText(fitted(context, noteOf(worker), detail.note), x + detail.bar + 18, middle);
     }
   });
 }
@@ -162,7 +162,13 @@ function cross(context, x, y, size, stroke) {
   context.stroke();
 }
 
-const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+// As much of the text as fits the width.
+function fitted(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let end = text.length - 1;
+  while (end > 0 && context.measureText(`${text.slice(0, end)}…`).width > width) end -= 1;
+  return `${text.slice(0, end)}…`;
+}
 
 // The worker, and the GPU, at a place of a canvas; null beside them.
 export function atPoint(workers, detail, x, y) {

@@ -114,14 +114,25 @@ export function confirmed({ title, body, action, danger = false }) {
         ),
       );
     dialog.setAttribute("aria-labelledby", "dialog-title");
+    dialog.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.target.tagName !== "INPUT") return;
+      event.preventDefault(); // or the button that gets the focus back is pressed
+      finish(true);
+    });
     dialog.addEventListener("cancel", (event) => {
       event.preventDefault();
       finish(false);
     });
     document.body.append(dialog);
     draw("Working out the consequences …");
-    Promise.resolve(body).then(draw, (error) => draw(`The consequences are unknown: ${error.message}`));
     dialog.showModal();
+    Promise.resolve(body)
+      .catch((error) => `The consequences are unknown: ${error.message}`)
+      .then((text) => {
+        draw(text);
+        const field = dialog.querySelector("input");
+        if (field) field.select();
+      });
   });
 }
 

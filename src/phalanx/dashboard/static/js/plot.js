@@ -18,5 +18,5 @@ export function plot(name, points) {
 }
 
 function short(value) {
-  return value !== 0 && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e6) ? value.toExponential(3) : decimal(value, 4);
+  return value !== 0 && (Math.abs(value) < 0.0001 || Math.abs(value) >= 1e6) ? value.toExponential(3) : decimal(value, 4);
 }

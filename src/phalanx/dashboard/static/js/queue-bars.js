@@ -48,7 +48,7 @@ export function shareBar(queue, resource, scale) {
     [
       { value: used - borrowed, title: `used ${words("used")}` },
       { value: borrowed, class: "borrowed", title: `borrowed ${words("borrowed")}` },
-      { value: of("requested"), class: "soft", title: `wanted ${words("requested")}` },
+      { value: Math.min(of("requested"), scale - used), class: "soft", title: `wanted ${words("requested")}` },
     ],
     scale,
     {
@@ -58,10 +58,14 @@ export function shareBar(queue, resource, scale) {
   );
 }
 
+// The length of a whole bar. What queues want is cut off at a third more than any of them uses or deserves: a queue may want a
+// hundred times as much, and what it uses would not be seen.
 export function scaleOf(shares, resource) {
-  const ends = shares.queues.map((queue) => amount(queue.used[resource]) + amount(queue.requested[resource]));
-  const marks = shares.queues.map((queue) => Math.max(amount(queue.deserved[resource]), amount(queue.quota[resource])));
-  return Math.min(Math.max(1, ...ends, ...marks), 1.25 * Math.max(1, amount(shares.capacity[resource])));
+  const of = (queue, field) => amount(queue[field][resource]);
+  const ends = shares.queues.map((queue) => of(queue, "used") + of(queue, "requested"));
+  const marks = shares.queues.map((queue) => Math.max(of(queue, "used"), of(queue, "deserved"), of(queue, "quota")));
+  const longest = Math.max(1, ...marks);
+  return Math.min(Math.max(longest, ...ends), (4 / 3) * longest);
 }
 
 const FEW_QUEUES = 8;

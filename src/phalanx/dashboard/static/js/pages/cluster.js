@@ -162,6 +162,7 @@ export function cluster(context) {
       legend(),
       h(
         "div.map",
+        { class: detail.name ? undefined : "dense" },
         all.map(([name, workers]) => {
           const used = workers.reduce((sum, worker) => sum + worker.gpus - amount(worker.free.gpu), 0);
           const gpus = workers.reduce((sum, worker) => sum + worker.gpus, 0);

@@ -103,7 +103,7 @@ export function job(context) {
       h("pre.log", {
         tabindex: 0, role: "region", "aria-label": "Output of the tasks",
         ...logEnd.properties,
-      }, lines.join("\n") || (shown.search ? "No line contains the text." : "No output yet.")),
+      }, lines.join("\n") || (shown.search ? "No line contains the text." : ENDED.has(detail.phase) ? "No output." : "No output yet.")),
     );
   }
 
@@ -146,8 +146,8 @@ export function job(context) {
     if (!now) return null;
     const parts = [
       now.total ? `step ${whole(now.step)} of ${whole(now.total)}` : `step ${whole(now.step)}`,
-      now.rate ? `${now.rate >= 10 ? whole(Math.round(now.rate)) : now.rate.toFixed(2)} steps/s` : null,
-      now.eta_s !== undefined && now.eta_s !== null ? `ETA ${clock(Date.now() + 1000 * now.eta_s)} (${duration(now.eta_s)})` : null,
+      detail.phase === "running" && now.rate ? `${now.rate >= 10 ? whole(Math.round(now.rate)) : now.rate.toFixed(2)} steps/s` : null,
+      detail.phase === "running" && now.eta_s !== undefined && now.eta_s !== null ? `ETA ${clock(Date.now() + 1000 * now.eta_s)} (${duration(now.eta_s)})` : null,
     ].filter(Boolean);
     return h("div.progress", bar([{ value: now.step, class: "run" }], now.total || now.step, { label: now.total ? percent(now.step, now.total) : parts[0] }), h("span.num", parts.join(" · ")));
   }
