@@ -151,9 +151,7 @@ class FaultSimulation:
 
     def _kill_process(self, machine: SimulatedMachine) -> None:
         if machine.processes:
-            process = machine.processes[self.random.choice(sorted(machine.processes))]
-            process.code = 137
-            process.ends_at = 0.0
+            machine.kill_process(self.random.choice(sorted(machine.processes)))
 
     async def _freeze(self, awake: asyncio.Event, seconds: float) -> None:
         awake.clear()

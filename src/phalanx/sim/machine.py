@@ -5,6 +5,7 @@ It can crash, freeze, and resume with processes of an old attempt.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -62,6 +63,10 @@ class SimulatedProcess:
             self.code = 143
             self.ends_at = now_s + self.stop_s
 
+    def kill(self) -> None:
+        self.code = 137
+        self.ends_at = 0.0
+
 
 class SimulatedMachine:
     def __init__(self, name: str, random: Random, register: Register, sync: Sync) -> None:
@@ -84,6 +89,8 @@ class SimulatedMachine:
         self.awake = asyncio.Event()
         self.awake.set()
         self._changed = asyncio.Event()
+        #: Set when a process has started, or ends sooner.
+        self._ends_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def boot(self) -> None:
@@ -106,6 +113,10 @@ class SimulatedMachine:
     @property
     def is_up(self) -> bool:
         return self._task is not None and not self._task.done()
+
+    def kill_process(self, attempt: Attempt) -> None:
+        self.processes[attempt].kill()
+        self._ends_changed.set()
 
     async def _run(self) -> None:
         await self._register_worker()
@@ -181,6 +192,7 @@ class SimulatedMachine:
         elif instruction.want is Want.STOP:
             if process is not None:
                 process.stop(self._loop.time())
+                self._ends_changed.set()
             elif report is None or report.state is Reported.ACCEPTED:
                 self._report(attempt, Reported.GONE)
         elif instruction.want is Want.PREPARE and report is None:
@@ -198,6 +210,7 @@ class SimulatedMachine:
         self.processes[attempt] = SimulatedProcess(
             instruction.spec, self._random, self._loop.time()
         )
+        self._ends_changed.set()
         self.started.append(attempt)
         self._report(attempt, Reported.RUNNING)
 
@@ -217,10 +230,18 @@ class SimulatedMachine:
 
     async def _run_processes(self) -> None:
         while True:
-            await asyncio.sleep(0.1)
+            await self._next_end()
             await self.awake.wait()
             now = self._loop.time()
             for attempt, process in list(self.processes.items()):
                 if process.ends_at <= now:
                     del self.processes[attempt]
                     self._report(attempt, Reported.EXITED, process)
+
+    async def _next_end(self) -> None:
+        """Return when the first process is to end, or when another one may end first."""
+        self._ends_changed.clear()
+        first = min((process.ends_at for process in self.processes.values()), default=None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(first):
+                await self._ends_changed.wait()

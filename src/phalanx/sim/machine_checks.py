@@ -27,6 +27,8 @@ class MachineChecks:
         self._database = database
         self._machines = {machine.name: machine for machine in machines}
         self._last_seq = 0
+        #: The last commit and the number of starts when the starts were checked.
+        self._checked: tuple[str | None, int] = (None, 0)
         #: The number of failed tasks, by job.
         self._failures: Counter[str] = Counter()
 
@@ -66,6 +68,9 @@ class MachineChecks:
 
     def _check_starts(self) -> None:
         started = [attempt for machine in self._machines.values() for attempt in machine.started]
+        state = (next(reversed(self._database.batches), None), len(started))
+        if state == self._checked:
+            return
         if len(started) != len(set(started)):
             twice = sorted({attempt for attempt in started if started.count(attempt) > 1})
             raise violated(SimulationInvariant.ATTEMPTS_RUN_ONCE, f"{twice}")
@@ -78,6 +83,7 @@ class MachineChecks:
                 gangs.setdefault((row.job, epoch), row)
         for row in gangs.values():
             self._check_start(row)
+        self._checked = state
 
     def _check_start(self, row: Task) -> None:
         """Check that the other tasks that started with this one were ready."""
