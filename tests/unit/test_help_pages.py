@@ -91,6 +91,21 @@ def test_a_command_imports_no_other_command_and_no_http_client() -> None:
     assert imported & {"phalanx.cli.serve", "phalanx.cli.jobs", "httpx", "rich"} == set()
 
 
+def test_a_worker_imports_no_planner_and_no_library_that_it_does_not_use() -> None:
+    program = (
+        "import atexit, sys; from phalanx.cli import main\n"
+        "atexit.register(lambda: print(*sys.modules))\n"
+        "sys.argv = ['phalanx', 'worker', '--state-dir=/proc/refused']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)  # noqa: S603
+    assert b"cannot use the state directory" in done.stderr
+    imported = set(done.stdout.decode().split())
+    assert "phalanx.agent.link.sync_loop" in imported
+    unused = {"phalanx.plan.cycle", "phalanx.plan.decisions", "numpy", "httpx", "rich"}
+    assert imported & unused == set()
+
+
 @pytest.mark.parametrize("path", list(paths(typer.main.get_command(app))), ids=" ".join)
 def test_every_command_has_an_example_that_its_parser_accepts(path: tuple[str, ...]) -> None:
     command: Any = typer.main.get_command(app)

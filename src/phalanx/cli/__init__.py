@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+from phalanx.host.interpreter import start_quickly
+
 _INTERRUPTED = 130
 
 
@@ -18,6 +20,7 @@ def main() -> None:
     if has_handler:  # not started in the background, where Ctrl-C is ignored
         # An exception in the middle of an import could be lost or printed.
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+    start_quickly()
     from phalanx.cli.app import app  # noqa: PLC0415
 
     try:

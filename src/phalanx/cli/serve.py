@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from phalanx.cli.settings import refuse, with_settings
+from phalanx.host.interpreter import import_structlog
 from phalanx.server.config import Config
 
 if TYPE_CHECKING:
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 @with_settings()
 def serve(config: Config) -> None:
     """Run a server. Servers that share a store elect a leader; the others stand by."""
-    from phalanx.server import logs  # noqa: PLC0415
+    import_structlog()
+    from phalanx.server import log_output  # noqa: PLC0415
     from phalanx.server.process import CannotServe, run  # noqa: PLC0415
 
-    logs.set_up(config["log_format"], config["log_level"])
+    log_output.set_up(config["log_format"], config["log_level"])
     greet = _no_greeting if config["log_format"] == "json" else _greet
     try:
         status = run(config, greet)

@@ -25,6 +25,7 @@ from phalanx.core.spec.fields import Reader
 from phalanx.core.spec.job import NEEDS_AGENT, NEEDS_RUNTIME, NEEDS_USERS
 from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.spec.quantities import capacity
+from phalanx.host.interpreter import import_structlog
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
 
@@ -242,6 +243,7 @@ def worker(  # noqa: PLR0913, PLR0917
     """
     if context.invoked_subcommand is not None:
         return
+    import_structlog()
     from phalanx.agent.hardware import detect  # noqa: PLC0415
     from phalanx.agent.link.sync_loop import Registration  # noqa: PLC0415
     from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
@@ -278,9 +280,9 @@ def worker(  # noqa: PLR0913, PLR0917
 
 def _run(settings: "WorkerSettings", log_format: LogFormat, log_level: LogLevel) -> None:
     from phalanx.agent import worker as agent  # noqa: PLC0415
-    from phalanx.server import logs  # noqa: PLC0415
+    from phalanx.server import log_output  # noqa: PLC0415
 
-    logs.set_up(log_format, log_level)
+    log_output.set_up(log_format, log_level)
     try:
         status = agent.run(settings)
     except agent.WorkerStartError as error:

@@ -10,13 +10,15 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
-
-import httpx
 
 from phalanx.registry.image_reference import ImageReference
 from phalanx.registry.logins import RegistryLogin
+
+if TYPE_CHECKING:
+    import httpx
 
 _MANIFESTS = ", ".join(
     (
@@ -30,7 +32,7 @@ _TIMEOUT_S = 10.0
 #: All of an answer has to arrive within this time, however little each part delays it.
 _ANSWER_S = 30.0
 _LARGEST_BYTES = 4 * 1024**2
-_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -56,7 +58,7 @@ class Manifest(NamedTuple):
 
 class _Answer(NamedTuple):
     status_code: int
-    headers: httpx.Headers
+    headers: "httpx.Headers"
     content: bytes
 
 
@@ -68,6 +70,8 @@ class RegistryClient:
         self._credentials = credentials
         scheme = "http" if _is_loopback(image.registry) else "https"
         host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
+        import httpx  # noqa: PLC0415, it would slow down every start of a server or worker
+
         self._client = httpx.AsyncClient(
             base_url=f"{scheme}://{host}/v2/{image.repository}/",
             timeout=_TIMEOUT_S,
@@ -104,18 +108,18 @@ class RegistryClient:
     async def _get(self, path: str, headers: Mapping[str, str]) -> bytes:
         own = {} if self._authorization is None else {"Authorization": self._authorization}
         answer = await self._read(path, {**headers, **own})
-        if answer.status_code == httpx.codes.UNAUTHORIZED and self._authorization is None:
+        if answer.status_code == HTTPStatus.UNAUTHORIZED and self._authorization is None:
             await self._authorize(answer.headers.get("www-authenticate", ""))
             if self._authorization is not None:
                 return await self._get(path, headers)
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        if answer.status_code == HTTPStatus.NOT_FOUND:
             raise NotInRegistry(f"{self._where} has no {self._object(path)}")
         if answer.status_code in _REFUSED:
             raise AccessRefused(
                 f"{self._where} refuses access to {self._image.repository}"
                 f" {self._login} (status {answer.status_code})"
             )
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != HTTPStatus.OK:
             raise RegistryError(
                 f"{self._where} answered {answer.status_code} for {self._image.repository}"
             )
@@ -126,6 +130,8 @@ class RegistryClient:
     ) -> "_Answer":
         """An answer of limited size, in limited time: any user can name any registry. Raises
         RegistryError."""
+        import httpx  # noqa: PLC0415
+
         content = bytearray()
         try:
             async with (
@@ -174,7 +180,7 @@ class RegistryClient:
             raise RegistryError(f"{self._where} wants a token from {realm or 'nowhere'}")
         answer = await self._read(realm, {"Authorization": basic} if basic else {}, fields)
         try:
-            token = json.loads(answer.content) if answer.status_code == httpx.codes.OK else {}
+            token = json.loads(answer.content) if answer.status_code == HTTPStatus.OK else {}
             value = token.get("token") or token.get("access_token")
         except (ValueError, AttributeError):
             raise RegistryError(f"{self._where} got no token from {realm}") from None

@@ -29,7 +29,8 @@ from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.server.job_inputs import JobInputs
 from phalanx.server.listening import Listening, is_loopback
-from phalanx.server.logs import EventLogger, Logger
+from phalanx.server.log_output import Logger
+from phalanx.server.logs import EventLogger
 from phalanx.server.metrics.metrics import Metrics
 from phalanx.server.options import ImagePinning
 from phalanx.server.same_origin import SameOrigin

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from phalanx.server.logs import Logger
+from phalanx.server.log_output import Logger
 from phalanx.server.tls_context import load_chain, server_context
 from phalanx.store.protocol import Store, StoredAuthority, StoreError
 from phalanx.tls import authority as ca

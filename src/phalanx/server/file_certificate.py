@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 
 from phalanx.server.listening import CannotListen
-from phalanx.server.logs import Logger
+from phalanx.server.log_output import Logger
 from phalanx.server.tls_context import server_context
 
 #: How often the files are checked for changes.

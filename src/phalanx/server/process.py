@@ -23,7 +23,7 @@ from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.file_certificate import FileCertificate
 from phalanx.server.listening import CannotListen, Listening, is_loopback
-from phalanx.server.logs import Logger
+from phalanx.server.log_output import Logger
 from phalanx.server.options import BY_NAME, TlsMode
 from phalanx.server.retention import Retention, keep_pruning
 from phalanx.server.secret_parts import SecretParts, secret_parts

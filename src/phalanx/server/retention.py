@@ -6,7 +6,7 @@ from typing import NamedTuple
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.host.clock import wall_clock
-from phalanx.server.logs import Logger
+from phalanx.server.log_output import Logger
 from phalanx.store.protocol import PruneCounts, Store, StoreError
 from phalanx.store.rows import KEYS_PER_PRUNE
 

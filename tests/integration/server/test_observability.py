@@ -139,8 +139,8 @@ async def test_a_standby_has_metrics(start: Start, store: str) -> None:
 
 FAILING = """
 import structlog
-from phalanx.server import logs
-logs.set_up(logs.LogFormat.{form}, logs.LogLevel.INFO)
+from phalanx.server import log_output
+log_output.set_up(log_output.LogFormat.{form}, log_output.LogLevel.INFO)
 def fail(token):
     values = [token]
     raise RuntimeError(f"{{len(values)}} value")

@@ -19,6 +19,7 @@ from phalanx.cli.kube.cluster import (
 from phalanx.cli.log_options import Format, Level
 from phalanx.cli.options import decimal
 from phalanx.cli.settings import refuse
+from phalanx.host.interpreter import import_structlog
 from phalanx.server.options import LogFormat, LogLevel
 
 GangTimeout = Annotated[
@@ -91,11 +92,12 @@ def scheduler(  # noqa: PLR0913
     Several schedulers can run: one leads, the others stand by.
     """
     check_installed()
+    import_structlog()
     from phalanx.kube import process  # noqa: PLC0415
     from phalanx.kube.api.errors import ApiUnreachableError  # noqa: PLC0415
     from phalanx.kube.rights import MissingRightsError  # noqa: PLC0415
     from phalanx.kube.scheduler import SchedulerSettings  # noqa: PLC0415
-    from phalanx.server import logs  # noqa: PLC0415
+    from phalanx.server import log_output  # noqa: PLC0415
 
     settings = process.ProcessSettings(
         SchedulerSettings(split_names(scheduler_names), nodes, gang_timeout, checkpoint_wait),
@@ -105,7 +107,7 @@ def scheduler(  # noqa: PLR0913
         identity or f"{socket.gethostname()}_{os.getpid()}",
         _address(listen),
     )
-    logs.set_up(log_format, log_level)
+    log_output.set_up(log_format, log_level)
     try:
         status = process.run(settings)
     except process.CannotSchedule as error:
