@@ -14,7 +14,6 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.log_options import Format, Level
 from phalanx.cli.options import one_of, whole_number
-from phalanx.cli.output import note
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
 from phalanx.cli.visible_text import say
@@ -207,6 +206,8 @@ def remove(client: "Client", *, name: Worker) -> None:
 
     phalanx worker remove w-3
     """
+    from phalanx.cli.output import note  # noqa: PLC0415, it would slow down every start of a worker
+
     is_present = any(each.id == name and each.status == "active" for each in client.workers())
     client.remove_worker(name)
     say(f"worker {name} removed")
@@ -265,9 +266,8 @@ def worker(  # noqa: PLR0913, PLR0917
         exec_addr=address,
         slots=slots,
     )
-    servers = _urls(server)
     settings = WorkerSettings(
-        servers=servers,
+        servers=(servers := _urls(server)),
         fingerprint=_fingerprint(fingerprint, servers),
         state_dir=state_dir,
         registration=registration,

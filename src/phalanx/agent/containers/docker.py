@@ -11,9 +11,8 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
 
 from phalanx.agent.containers import docker_monitor
@@ -26,6 +25,9 @@ from phalanx.agent.spawner.cgroup_hierarchies import common_parent
 from phalanx.registry.image_reference import ImageReference
 from phalanx.registry.logins import RegistryLogin, read_logins
 from phalanx.registry.registry_client import RegistryClient, RegistryError
+
+if TYPE_CHECKING:
+    import httpx
 
 _SOCKET = "unix:///var/run/docker.sock"
 _SETTINGS = "/etc/docker/daemon.json"
@@ -190,6 +192,8 @@ class Docker(msgspec.Struct, frozen=True):
         self, image: str, headers: Mapping[str, str]
     ) -> AsyncIterator[AsyncIterator[str]]:
         """The lines that the daemon writes about a pull. Raises RuntimeCallError."""
+        import httpx  # noqa: PLC0415, it would slow down every start of a worker
+
         transport = httpx.AsyncHTTPTransport(uds=self._socket)
         name, separator, version = image.rpartition("@" if "@" in image else ":")
         if not separator or "/" in version:
@@ -212,7 +216,7 @@ class Docker(msgspec.Struct, frozen=True):
             raise RuntimeCallError(f"the Docker daemon does not answer: {why}") from None
 
 
-def _message_in(answer: httpx.Response) -> str:
+def _message_in(answer: "httpx.Response") -> str:
     try:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
