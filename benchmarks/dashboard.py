@@ -255,7 +255,7 @@ async def _frames(url: str) -> list[tuple[str, ...]]:
             page = await browser.new_page()
             await _open(page, url, name)
             times: list[float] = await page.evaluate(_FRAMES, WATCHED_S)
-            slow = statistics.quantiles(times, n=20)[-1]
+            slow = statistics.quantiles(times, n=20, method="inclusive")[-1]
             title = f"{name}: frames, {EVENTS_PER_S} events/s"
             rows.append(_row(title, times, FRAME, slow))
             await page.close()
@@ -289,6 +289,6 @@ async def _heap_mb(page: Page) -> float:
 
 
 def _row(title: str, times: list[float], goal: Goal, judged: float) -> tuple[str, ...]:
-    slow = statistics.quantiles(times, n=20)[-1]
+    slow = statistics.quantiles(times, n=20, method="inclusive")[-1]
     numbers = (statistics.median(times), slow, max(times))
     return (title, *(f"{value:,.0f}" for value in numbers), goal.verdict(judged))

@@ -131,7 +131,7 @@ LOADED = """() => performance.getEntriesByType("resource")
     ("address", "data"),
     [
         ("overview", {"/overview", "/usage?window=hour", "/shares", "/cost"}),
-        ("jobs?phase=pending", {"/jobs?phase=pending&limit=100"}),
+        ("jobs?phase=pending", {"/jobs?phase=pending&limit=100", "/crons"}),
         ("cluster", {"/map", "/shares", "/overview"}),
         ("queues", {"/shares"}),
     ],

@@ -107,3 +107,19 @@ async def test_pages_of_the_cluster_fit_a_phone_in_both_themes(
             await open_page(page, cluster.url, address, heading)
             assert await fits(page), (theme, address)
             assert not await accessibility_problems(page), (theme, address)
+
+
+async def test_a_cron_is_listed_paused_and_run_now(cluster: Running, page: Page) -> None:
+    schedule = {"cron": "0 2 * * *", "timezone": "Europe/Zurich"}
+    job = {"name": "nightly", "schedule": schedule, "roles": {"w": {"command": "true"}}}
+    await cluster.call("POST", "/jobs", job)
+    await open_page(page, cluster.url, "jobs", "Jobs")
+    row = page.get_by_role("row", name="default/nightly 0 2 * * * Europe/Zurich")
+    dialog = page.get_by_role("dialog")
+    await row.get_by_role("button", name="Run now").click()
+    await dialog.get_by_role("button", name="Run now").click()
+    await page.get_by_role("link", name="default/nightly-").wait_for()
+    await row.get_by_role("button", name="Pause").click()
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(row).to_contain_text("paused")
+    assert not await accessibility_problems(page)

@@ -2,7 +2,8 @@
 
 import { h } from "../dom.js";
 import { get } from "../api.js";
-import { bar, choice, pill, table, textField } from "../components.js";
+import { bar, choice, panel, pill, table, textField } from "../components.js";
+import { cronTable } from "../cron-table.js";
 import { duration, since, whole } from "../format.js";
 import { href } from "../router.js";
 
@@ -11,6 +12,7 @@ const PAGE_SIZE = 100;
 
 export function jobs(context) {
   let list = { jobs: [], cursor: null };
+  let crons = [];
   let pages = 1; // how many pages of the list are shown
   const shown = () => context.params;
 
@@ -25,6 +27,8 @@ export function jobs(context) {
       if (!cursor) break;
     }
     list = { jobs: all, cursor };
+    context.ready();
+    crons = await get("/crons", { query: { namespace: shown().namespace }, signal });
   }
 
   const filter = (name) => (value) => {
@@ -69,8 +73,9 @@ export function jobs(context) {
       list.cursor
         ? h("button", { type: "button", onclick: () => { pages += 1; context.refresh(); } }, `Show ${PAGE_SIZE} more`)
         : null,
+      crons.length ? panel("Crons", "their runs are jobs of the list", cronTable(crons, context.refresh)) : null,
     ];
   }
 
-  return { title: () => "Jobs", load, view, wants: (event) => "job" in event.data };
+  return { title: () => "Jobs", load, view, wants: (event) => "job" in event.data || event.kind.startsWith("Cron") };
 }
