@@ -160,6 +160,8 @@ async def _fill(server: Running, size: ClusterSize) -> None:
     await _submit(server, "run", range(doubles, size.running), 1)
     await _run_all(server, size.running)
     await _submit(server, "wait", range(size.pending), GPUS)
+    while len(server.engine.reasons) < size.pending:  # the first plan of all of them
+        await asyncio.sleep(_TICK_S)
     await server.services.usage.sample()
 
 

@@ -47,6 +47,6 @@ export function clock(time) {
 }
 
 export const gpuHours = (gpuSeconds) =>
-  gpuSeconds < 360 ? `${decimal(gpuSeconds, 0)} GPU-s` : `${decimal(gpuSeconds / 3600, gpuSeconds < 36_000 ? 2 : 1)} GPU-h`;
+  gpuSeconds > 0 && gpuSeconds < 360 ? `${decimal(gpuSeconds, 0)} GPU-s` : `${decimal(gpuSeconds / 3600, gpuSeconds < 36_000 ? 2 : 1)} GPU-h`;
 export const percent = (part, total) => `${total ? Math.round((100 * part) / total) : 0} %`;
 export const money = (value) => `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;

@@ -10,8 +10,9 @@ const ENDED = new Set(["done", "failed", "cancelled", "timed-out"]);
 const WITH_PROCESSES = new Set(["running", "starting"]);
 
 export function workText(gpuSeconds, cost = 0) {
-  const hours = gpuSeconds >= 360 ? `${decimal(gpuSeconds / 3600)} GPU-hours` : `${decimal(gpuSeconds, 0)} GPU-seconds`;
-  return cost ? `${hours} (${money(cost)})` : hours;
+  const [count, unit] = gpuSeconds >= 360 ? [decimal(gpuSeconds / 3600), "GPU-hour"] : [decimal(gpuSeconds, 0), "GPU-second"];
+  const work = `${count} ${unit}${count === "1" ? "" : "s"}`;
+  return cost ? `${work} (${money(cost)})` : work;
 }
 
 export function victimsText(victims) {
@@ -41,7 +42,7 @@ export function actionsOf(job, { atRisk, refresh }) {
   const act = actor(refresh);
   const name = `${job.namespace}/${job.name}`;
   const stops = WITH_PROCESSES.has(job.phase)
-    ? `Its ${plural(job.size, "task")} are stopped together and may save a checkpoint first.${atRisk ? ` Without one, about ${workText(atRisk)} are lost.` : ""}`
+    ? `Its ${plural(job.size, "task")} are stopped together and may save a checkpoint first.${atRisk ? ` Without one, about ${workText(atRisk)} of work are lost.` : ""}`
     : "It is not running, so no work is lost.";
   const all = {
     hold: { title: "Hold …", run: () => act({ title: `Hold ${name}?`, body: "It does not start until it is released. Running tasks continue.", action: "Hold" }, () => post(path`/jobs/${job.id}/hold`), `${name} is on hold`) },
