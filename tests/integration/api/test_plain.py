@@ -279,6 +279,21 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.client.get(path)).content == data
 
 
+async def test_a_task_that_its_worker_stopped_alone_keeps_its_checkpoint(server: Running) -> None:
+    made = await submit(server)
+    task = (await claim(server))["task"]
+    path = f"/jobs/{task}/checkpoint?epoch=1"
+    assert (await server.call("POST", path, b"step 7")).status == 409
+    assert (await server.call("POST", f"{path}&stopped=true", b"step 7")).status == 200
+    assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
+    again = await claim(server, wait=5)
+    assert (await server.client.get(again["env"]["CHECKPOINT_URL"])).content == b"step 7"
+    story = (await server.call("GET", f"/jobs/{made['id']}/events")).body["events"]
+    [evicted] = [event for event in story if event["kind"] == "JobEvicted"]
+    assert evicted["why"].endswith(" stopped task 0 while no server answered")
+    assert not [event for event in story if event["kind"] == "WorkLost"]
+
+
 class _SlowStore(MemoryStore):
     """A store that does something else before it answers that a blob is stored."""
 
