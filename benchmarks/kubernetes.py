@@ -51,14 +51,18 @@ CPU_MS = "  CPU time per pod, ms"
 SHARE = "  share of the bare binds' rate, %"
 AHEAD = "  rate beside kube-scheduler without gangs"
 START_MS = f"a gang of {GANG}: from its last pod to its last bind, ms"
+START_ABOVE = "  above that of bare binds, ms"
 SHORT_WHOLE = f"{SHORT_GANGS} gangs, room for {SHORT_FIT}: whole gangs"
 SHORT_PARTIAL = "  gangs bound in part"
 SHORT_S = "  from the last pod to the last bind, s"
+
+SHORT = (SHORT_WHOLE, SHORT_PARTIAL, SHORT_S)
 
 GOALS = {
     SHARE: Goal("%", at_least=80),
     AHEAD: Goal("", at_least=1),
     START_MS: Goal("ms", at_most=30),
+    START_ABOVE: Goal("ms", at_most=5),
     SHORT_WHOLE: Goal("gangs", at_least=SHORT_FIT),
     SHORT_PARTIAL: Goal("gangs", at_most=0),
     SHORT_S: Goal("s", at_most=1),
@@ -206,8 +210,13 @@ def show(measured: Measurements, names: list[str]) -> None:
     for row, other, scale in ((SHARE, BARE_BINDS, 100), (AHEAD, POD_BY_POD, 1)):
         if rates[other.name]:
             measured[row, PHALANX.name] = [scale * ours / rates[other.name]]
+    starts = [measured.get((START_MS, kind.name), []) for kind in (PHALANX, BARE_BINDS)]
+    if all(starts):
+        measured[START_ABOVE, PHALANX.name] = [
+            statistics.median(starts[0]) - statistics.median(starts[1])
+        ]
     lines = []
-    for what in (RATE, SHARE, AHEAD, CPU_MS, START_MS, SHORT_WHOLE, SHORT_PARTIAL, SHORT_S):
+    for what in (RATE, SHARE, AHEAD, CPU_MS, START_MS, START_ABOVE, *SHORT):
         values = [measured.get((what, name), []) for name in names]
         goal = GOALS.get(what)
         verdict = goal.verdict(statistics.median(values[0])) if goal and values[0] else ""
