@@ -178,7 +178,7 @@ async def pending_then_running(demo: Demo, operator: TrainingOperator) -> None:
     gang, size = "tf-smoke-gpu", len(operator.names)
     await demo.until(lambda pods: all_have_reasons(pods, gang, size))
     await demo.type("kube", "why", gang)
-    say("\nFour GPUs more: node-3 and node-4.")
+    say("\nTwo more nodes with 2 GPUs each are added: node-3 and node-4.")
     began = time.monotonic()
     await demo.add_nodes(2)
     await demo.until(lambda pods: is_running(pods, gang, size))

@@ -16,7 +16,7 @@ ESSENTIAL = (
     "TFJob tf-smoke-gpu: 5 pods, which need 8 GPUs.",
     "never fits: the gang needs 8 GPUs",
     "tf-smoke-gpu-worker-3  pending  -     Unschedulable",
-    "Four GPUs more",
+    "Two more nodes",
     "tf-smoke-gpu  ",
     "All 5 pods were running",
     "default/urgent: evicts default/tf-smoke-gpu (5 pods)",

@@ -87,8 +87,8 @@ def test_a_gang_with_too_few_pods_says_so_and_names_the_policy_that_does_not_cou
     missing = "1 of 2 pods exists; the others have not been created"
     assert messages(cluster) == {("GangNotReady", f"gang default/g: {missing}")}
     cluster.put(kube_pod("b", labels=ack(min_available="2"), schedulingGates=[{"name": "a/gate"}]))
-    gated = "1 of 2 pods can be placed; 1 pod has the scheduling gate a/gate, which the controller"
-    text = f"gang default/g: {gated} that set it removes"
+    gated = "1 of 2 pods can be placed; 1 pod has the scheduling gate a/gate; the controller that"
+    text = f"gang default/g: {gated} set a gate removes it"
     assert messages(cluster) == {("GangNotReady", text)}
     done: dict[str, Any] = {
         "labels": ack("h", min_available="4"),

@@ -190,7 +190,8 @@ def print_table_with_texts(
     texts: Sequence[str],
 ) -> None:
     """Print a table and a free text for each row. Where there is room, the texts are the last
-    column, in whole words; else each stands below its row. No column is cut or left out."""
+    column, in whole words; else each stands below its row, a little further to the right. No column
+    is cut or left out."""
     width = console().width
     table = table_of(headings, rows, Narrow())
     room = width - (table.width or 0) - _COLUMN_GAP
@@ -207,8 +208,9 @@ def print_table_with_texts(
     typer.echo(heading)
     for line, text in zip(lines, texts, strict=True):
         typer.echo(line)
-        for part in textwrap.wrap(visible(text), width - _COLUMN_GAP):
-            typer.echo(" " * _COLUMN_GAP + part)
+        indent = len(line) - len(line.lstrip()) + _COLUMN_GAP
+        for part in textwrap.wrap(visible(text), width - indent):
+            typer.echo(" " * indent + part)
 
 
 def print_wrapped(sentence: str) -> None:

@@ -149,7 +149,8 @@ def _end_without_gang(
     similar = similar_names(model, *name)
     cure = "`phalanx kube gangs -A` lists all"
     if similar:
-        cure = f"did you mean {' or '.join(similar)}?"
+        *others, last = similar
+        cure = f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
     end(Status.NOT_FOUND, f"no pod or gang {name[1]} in namespace {name[0]}; {cure}")
 
 
@@ -176,9 +177,10 @@ def _print(found: Explanation, *, planned: bool) -> None:
 
 
 def _print_events(found: Explanation) -> None:
-    """The history of the pods, without the reason that they have now."""
+    """The history of the pods, without the notes, and without the reason that they have now."""
     gang, now = found.gang, formatting.now()
-    earlier = [event for event in found.events if not event.message.endswith(gang.message)]
+    shown = (gang.message, *gang.notes)
+    earlier = [event for event in found.events if not event.message.endswith(shown)]
     for number, event in enumerate(earlier):
         message = event.message.removeprefix(f"gang {gang.namespace}/{gang.name}: ")
         pods = formatting.plural(event.pods, "pod")

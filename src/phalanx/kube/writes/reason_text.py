@@ -64,7 +64,8 @@ def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
             return f"its group is incomplete: {listed(missing)} {have} no pods yet"
         case why.BelowMinResources():
             return str(reason).replace("min_resources", "minResources")
-    return _TASK.sub("pod", str(reason))
+    text = _TASK.sub("pod", str(reason))
+    return text.replace("each pod", "the pod") if gang.is_alone else text
 
 
 def _members_text(reason: why.WaitingForMembers, gang: KubeGang) -> str:
@@ -79,8 +80,8 @@ def _members_text(reason: why.WaitingForMembers, gang: KubeGang) -> str:
         have = "has" if len(gated) == 1 else "have"
         return (
             f"{reason.seen} of {reason.of} pods can be placed; {plural(len(gated), 'pod')} {have}"
-            f" the scheduling gate{'s' * (len(gates) > 1)} {listed(gates)}, which the controller"
-            " that set it removes"
+            f" the scheduling gate{'s' * (len(gates) > 1)} {listed(gates)}; the controller that set"
+            " a gate removes it"
         )
     exist = "exists" if reason.seen == 1 else "exist"
     return f"{reason.seen} of {reason.of} pods {exist}; the others have not been created"
