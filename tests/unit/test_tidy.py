@@ -135,8 +135,21 @@ class Source:
     def package(self) -> str:
         return self.module.partition(".")[0]
 
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """All nodes; the rules ask for a few kinds of the same files again and again."""
+        found: dict[type[ast.AST], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            found.setdefault(type(node), []).append(node)
+        return found
+
     def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
+        return (
+            node
+            for kind, nodes in self._by_kind.items()
+            if issubclass(kind, kinds)
+            for node in nodes
+        )
 
 
 Checker = Callable[[Source], Iterator[str]]
