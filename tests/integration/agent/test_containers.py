@@ -364,3 +364,28 @@ async def test_a_worker_refuses_privileges_by_the_name_of_the_field(
     assert "cannot create the container" in why or "cannot prepare the container" in why
     why = await site.refusal(env={"TOKEN": "${resources.nothing.token}"})
     assert "secret default/nothing has no key token" in why
+
+
+async def test_a_task_without_an_image_runs_no_command_of_the_container_runtime(
+    site: ContainerSite[Storage], tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls"
+    for name in ("podman", "docker", "runc", "conmon", "catatonit"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$0 $*" >>{calls}\nexit 1\n')
+        program.chmod(0o700)
+    machine = Machine(site.fleet.folder, "w-bare", site.fleet.server.url)
+    site.fleet.machines.append(machine)
+    await machine.start("--label=kind=bare", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    await site.fleet.ready()
+    [worker] = [each for each in await site.fleet.get("/workers") if each["id"] == "w-bare"]
+    assert worker["tags"]["container_runtime"] == "podman"
+    bare = {"worker": {"command": "true", "node_selector": {"kind": "bare"}}}
+    for _ in range(3):
+        job = await site.fleet.submit(roles=bare)
+        await site.fleet.reach(job, "done")
+    machine.send(signal.SIGTERM, spawner=False)
+    assert await machine.ended() == 0
+    site.fleet.machines.remove(machine)
+    await site.fleet.client.delete(f"{site.fleet.server.url}/workers/w-bare")
+    assert not calls.exists(), calls.read_text()
