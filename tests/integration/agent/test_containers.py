@@ -210,6 +210,10 @@ async def test_the_program_of_the_image_gets_the_arguments(site: ContainerSite[S
     ]
     assert await site.logs(second["id"]) == "an argument\n"
     assert not await site.records(second["id"], "TaskPreparing"), "it was in the storage"
+    storage.podman("image", "rm", "--force", f"{site.host}/entry@{digest}", f"{site.host}/entry:1")
+    third = await site.finished(None, image=f"entry@{digest}", args=["again"], backoff="0s")
+    assert (third["phase"], third["attempt"]) == ("done", 2)
+    assert (await site.logs(third["id"])).endswith("again\n")
 
 
 async def test_a_tfjob_runs_with_other_images_in_place_of_those_that_it_names(

@@ -77,7 +77,8 @@ async def test_a_gang_has_its_files_variables_user_and_output_in_containers(site
     [labels] = [each["tags"] for each in await site.fleet.get("/workers")]
     assert (labels["runtime"], labels["container_runtime"]) == ("containers", "docker")
     command = (
-        'echo "rank $RANK of $WORLD_SIZE, $GREETING"; id -u; touch /file || echo read-only;'
+        'exec 2>&1; echo "rank $RANK of $WORLD_SIZE, $GREETING"; id -u;'
+        " touch /file || echo read-only;"
         ' touch /tmp/file; echo \'{"step": 7, "checkpoint": true}\' >>"$PHALANX_PROGRESS";'
         " grep CapEff /proc/self/status; env | grep -c PYTHONWARNINGS; exit 3"
     )
@@ -101,7 +102,8 @@ async def test_a_stop_reaches_every_process_once_and_the_next_attempt_resumes(si
         'if [ -n "$PHALANX_CHECKPOINT_IN" ]; then cp "$PHALANX_CHECKPOINT_IN" /shared/resumed;'
         " exit 0; fi; trap 'echo signal >>/shared/signals' TERM;"
         " (trap 'echo step 41 >\"$PHALANX_CHECKPOINT_OUT\"; exit' TERM; echo up >/shared/ready;"
-        " while true; do sleep 0.1; done) & child=$!; wait $child; wait $child"
+        " while true; do sleep 0.1; done) & child=$!; wait $child; wait $child;"
+        " until test -e /shared/signals; do sleep 0.1; done"
     )
     job = await site.submit(command, checkpoint="each", backoff="0s")
     await site.written("ready")

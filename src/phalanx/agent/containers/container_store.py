@@ -18,7 +18,7 @@ from phalanx.agent.containers.create_command import create_command
 from phalanx.agent.containers.new_container import ContainerSecrets, ContainerUser, NewContainer
 from phalanx.agent.containers.runtime import ContainerPolicy, runtime_environment
 from phalanx.agent.containers.runtime_call import RuntimeCallError, call_runtime
-from phalanx.agent.messages import AttemptKey, attempt_name
+from phalanx.agent.messages import AttemptKey, ContainerCalls, attempt_name
 from phalanx.agent.spawner.process_tree import new_tag
 from phalanx.agent.state_dir import StateDir
 from phalanx.wire.sync import TaskSpec
@@ -39,7 +39,7 @@ class ContainerStore:
         self._folder = state_dir.containers
         self._is_installed = False
         self._worker = hashlib.sha256(os.fsencode(state_dir.path)).hexdigest()[:12]
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self.slots = asyncio.Semaphore(_AT_A_TIME)  #: for commands of the runtime
         self._removed = asyncio.Event()  #: something is to be removed
         self._to_remove: set[str] = set()
         self._created: set[AttemptKey] = set()
@@ -81,27 +81,30 @@ class ContainerStore:
             self._policy.runtime.install()
             self._is_installed = True
 
-    async def create(self, spec: TaskSpec, new: NewContainer) -> None:
-        """Create a container in place of one with the same name.
-
-        Raises RuntimeCallError, OSError.
-        """
+    async def create(self, spec: TaskSpec, new: NewContainer) -> ContainerCalls:
+        """Create a container in place of one with the same name, if the spawner does not create it,
+        and return how the spawner runs it. Raises RuntimeCallError, OSError."""
         self._install()
         new.id_file.unlink(missing_ok=True)
         self._created.add(new.key)
-        command = create_command(spec, new, self._policy)
-        async with self._slots:
+        command, runtime = create_command(spec, new, self._policy), self._policy.runtime
+        if not runtime.is_created_by_spawner:
+            async with self.slots:
+                await self._create(command, new)
+        return runtime.calls(new, command)
+
+    async def _create(self, command: tuple[str, ...], new: NewContainer) -> None:
+        try:
             try:
-                try:
-                    await call_runtime(command)
-                except RuntimeCallError as error:
-                    if not self._policy.runtime.is_name_taken(str(error)):
-                        raise
-                    await call_runtime(self._policy.runtime.remove([new.name]))
-                    await call_runtime(command)
-            except asyncio.CancelledError:
-                self.remove(new.key)
-                raise
+                await call_runtime(command)
+            except RuntimeCallError as error:
+                if not self._policy.runtime.is_name_taken(str(error)):
+                    raise
+                await call_runtime(self._policy.runtime.remove([new.name]))
+                await call_runtime(command)
+        except asyncio.CancelledError:
+            self.remove(new.key)
+            raise
 
     def remove(self, key: AttemptKey) -> None:
         """Remove the container of an attempt in the background, if it was created."""
@@ -133,7 +136,7 @@ class ContainerStore:
         message = ""
         for pause_s in _RETRIES_S:
             try:
-                async with self._slots:
+                async with self.slots:
                     await call_runtime(self._policy.runtime.remove(names))
             except RuntimeCallError as error:
                 self._log.debug("cannot remove containers yet", names=names, error=str(error))

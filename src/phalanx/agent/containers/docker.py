@@ -111,6 +111,7 @@ class Docker(msgspec.Struct, frozen=True):
     name: str = "docker"
     keeps_variables_until_start: bool = True
     is_installed_early: bool = True
+    is_created_by_spawner: bool = False
 
     def install(self) -> None:
         write_wrapper(self.secret_runtime, self.oci_runtime, adds_secrets=True)
@@ -139,7 +140,7 @@ class Docker(msgspec.Struct, frozen=True):
     def read_only_root(self) -> tuple[str, ...]:
         return ("--read-only", *(word for path in _WRITABLE for word in ("--tmpfs", path)))
 
-    def calls(self, new: NewContainer) -> ContainerCalls:
+    def calls(self, new: NewContainer, create: tuple[str, ...]) -> ContainerCalls:
         monitor = str(Path(docker_monitor.__file__).resolve())
         pid_file = str(new.monitor_pid_file)
         return ContainerCalls(

@@ -34,6 +34,10 @@ class ContainerRuntime(Protocol):
         """Whether the variables with secrets are read only when the program is started."""
 
     @property
+    def is_created_by_spawner(self) -> bool:
+        """Whether the spawner creates a container together with its processes."""
+
+    @property
     def is_installed_early(self) -> bool:
         """Whether others look for its programs before the first container."""
 
@@ -52,8 +56,8 @@ class ContainerRuntime(Protocol):
 
     def read_only_root(self) -> tuple[str, ...]: ...
 
-    def calls(self, new: NewContainer) -> ContainerCalls:
-        """How the spawner runs a container that was created. Raises OSError."""
+    def calls(self, new: NewContainer, create: tuple[str, ...]) -> ContainerCalls:
+        """How the spawner runs a container with that command to create it."""
 
     def remove(self, names: Sequence[str]) -> tuple[str, ...]:
         """The command that kills and removes containers, as far as they exist."""

@@ -2,7 +2,10 @@
 the spawner creates its processes, which wait for the start.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from phalanx.agent.containers.container_store import ContainerStore
 from phalanx.agent.containers.create_command import (
@@ -20,6 +23,8 @@ from phalanx.agent.containers.secret_folders import SecretFolders
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import (
     AttemptKey,
+    AttemptStatus,
+    ContainerCalls,
     PrepareContainer,
     RunAttempt,
     RunSecrets,
@@ -34,6 +39,9 @@ from phalanx.registry.logins import without_login
 from phalanx.wire.sync import TaskSpec
 
 Report = Callable[[str], None]
+
+#: After this time the next container is prepared too.
+_PREPARED_S = 60.0
 
 
 class ContainerRefused(Exception):  # noqa: N818
@@ -59,8 +67,9 @@ class ContainerPreparation:
         self._pulls = ImagePulls(policy.runtime)
         self._secrets = SecretFolders(state_dir.containers)
         self.store = ContainerStore(policy, state_dir)
-        #: The containers that the spawner has instructions to prepare, with their variables.
-        self._prepared: dict[AttemptKey, Mapping[str, str]] = {}
+        #: The containers that the spawner has instructions to prepare.
+        self._prepared: dict[AttemptKey, TaskSpec] = {}
+        self._preparing: dict[AttemptKey, asyncio.Event] = {}  #: set when the spawner has done it
         self._to_start: set[AttemptKey] = set()  #: as soon as they are prepared
 
     def __contains__(self, key: AttemptKey) -> bool:
@@ -103,7 +112,7 @@ class ContainerPreparation:
             secrets = self._secrets.write(key, spec.secrets, user)
             env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
             new = self.store.new(key, group, folder, env, user, secrets)
-            await self._create(spec, new, report)
+            calls = await self._create(spec, new, report)
         except PullRefused as error:
             missing = spec.missing_pull_secrets
             hint = f"; {without_login(missing, spec.namespace)}" if missing else ""
@@ -125,27 +134,45 @@ class ContainerPreparation:
             limits=limits,
             secrets=None if spec.secrets is None else RunSecrets(redact=spec.secrets.redact),
         )
-        self._spawner.send(PrepareContainer(run, self._policy.runtime.calls(new)))
-        self._prepared[key] = spec.env
+        if self._policy.runtime.is_created_by_spawner:
+            async with self.store.slots:
+                await self._prepare(spec, PrepareContainer(run, calls))
+        else:
+            self._prepared[key] = spec
+            self._spawner.send(PrepareContainer(run, calls))
 
-    async def _create(self, spec: TaskSpec, new: NewContainer, report: Report) -> None:
+    async def _prepare(self, spec: TaskSpec, message: PrepareContainer) -> None:
+        """Return when the container is prepared, could not be, or takes long."""
+        key = message.run.key
+        answered = self._preparing[key] = asyncio.Event()
+        self._prepared[key] = spec
+        self._spawner.send(message)
+        try:
+            async with asyncio.timeout(_PREPARED_S):
+                await answered.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._preparing.pop(key, None)
+
+    async def _create(self, spec: TaskSpec, new: NewContainer, report: Report) -> ContainerCalls:
         """Raises PullFailed, RuntimeCallError, OSError."""
         if spec.image is None:
             raise AssertionError("bug: a container needs an image")
         registry_auth = "" if spec.secrets is None else spec.secrets.registry_auth
         await self._pulls.ensure(spec.image, registry_auth, report)
         try:
-            await self.store.create(spec, new)
+            return await self.store.create(spec, new)
         except RuntimeCallError as error:
             if not self._policy.runtime.is_image_missing(str(error)):
                 raise
             self._pulls.forget(spec.image)
             await self._pulls.ensure(spec.image, registry_auth, report)
-            await self.store.create(spec, new)
+            return await self.store.create(spec, new)
 
     def start(self, key: AttemptKey, spec: TaskSpec) -> None:
         """Start the program of a prepared container. Raises ContainerRefused."""
-        if self._prepared.get(key, spec.env) != spec.env:
+        if self._prepared.get(key, spec).env != spec.env:
             raise ContainerRefused("the gang has changed since the container was prepared")
         self._spawner.send(StartContainer(*key))
 
@@ -154,6 +181,7 @@ class ContainerPreparation:
 
     def is_prepared(self, key: AttemptKey) -> None:
         """The container can be started."""
+        self._answered(key)
         if not self._policy.runtime.keeps_variables_until_start:
             self._secrets.processes_exist(key)
         if key in self._to_start:
@@ -164,8 +192,26 @@ class ContainerPreparation:
         """The program of the container runs, or ran."""
         self._secrets.processes_exist(key)
 
+    def _answered(self, key: AttemptKey) -> None:
+        if key in self._preparing:
+            self._preparing[key].set()
+
+    def explained(self, status: AttemptStatus) -> AttemptStatus:
+        """The status, in our words if the image was not in the storage. It is pulled next time."""
+        spec, error = self._prepared.get(status.key), status.start_error
+        if spec is None or spec.image is None or error is None:
+            return status
+        if not self._policy.runtime.is_image_missing(error):
+            return status
+        try:
+            self._pulls.forget(spec.image)
+        except PullRefused as refused:
+            return replace(status, start_error=str(refused))
+        return status
+
     def remove(self, key: AttemptKey) -> None:
         """Remove the container of an attempt that has ended or was not started."""
+        self._answered(key)
         self._prepared.pop(key, None)
         self._to_start.discard(key)
         self._secrets.remove(key)

@@ -66,7 +66,10 @@ class AttemptController:
 
     def update(self, statuses: Iterable[AttemptStatus]) -> None:
         """Handle the statuses that the spawner has sent."""
-        for status in statuses:
+        for reported in statuses:
+            status = reported
+            if self.containers is not None:
+                status = self.containers.explained(status)
             if status.problem:
                 self._problems.report(status.key, status.problem)
             if status.has_ended:
