@@ -1,6 +1,8 @@
 // The output of a job, followed: the latest lines as text. Control characters that terminals would obey are removed.
 
-const MOST_LINES = 5000;
+const BLOCK_LINES = 100; // lines are drawn in blocks, of which only the last one changes
+const MOST_BLOCKS = 50;
+const DRAW_MS = 200; // new lines are drawn at most this often
 const RETRY_MS = 2000;
 // Escape sequences of terminals, then every other control character but tab.
 const CONTROL = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[ -/]*[0-~])|[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
@@ -8,11 +10,13 @@ const CONTROL = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b
 export const plainText = (line) => line.slice(line.lastIndexOf("\r", line.length - 2) + 1).replace(CONTROL, "");
 
 export class LogStream {
-  // `onLines()` is called when `lines` has changed.
+  // `onLines()` is called when `blocks` has changed: [{number, lines, text}].
   constructor(url, onLines) {
     this.url = url;
     this.onLines = onLines;
-    this.lines = [];
+    this.blocks = [];
+    this.count = 0; // of blocks so far
+    this.drawing = 0;
     this.state = "connecting";
     this.stop = new AbortController();
     this.run();
@@ -44,7 +48,7 @@ export class LogStream {
   async read() {
     const answer = await fetch(this.url, { signal: this.stop.signal, redirect: "manual", cache: "no-store" });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    this.lines = [];
+    this.blocks = [];
     this.say("following");
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
@@ -60,8 +64,29 @@ export class LogStream {
 
   add(lines) {
     if (!lines.length) return;
-    this.lines.push(...lines.map(plainText));
-    if (this.lines.length > MOST_LINES) this.lines.splice(0, this.lines.length - MOST_LINES);
-    this.onLines();
+    for (const line of lines) {
+      let last = this.blocks.at(-1);
+      if (!last || last.lines.length === BLOCK_LINES) {
+        last = { number: this.count++, lines: [], text: null };
+        this.blocks.push(last);
+      }
+      last.lines.push(plainText(line));
+      last.text = null;
+    }
+    this.blocks.splice(0, this.blocks.length - MOST_BLOCKS);
+    this.drawing ||= setTimeout(() => {
+      this.drawing = 0;
+      if (!this.stop.signal.aborted) this.onLines();
+    }, DRAW_MS);
+  }
+
+  // The lines that contain a text, as one block; all blocks without a text.
+  blocksWith(text) {
+    const wanted = text.toLowerCase();
+    if (!wanted) return this.blocks;
+    const lines = this.blocks.flatMap((block) => block.lines.filter((line) => line.toLowerCase().includes(wanted)));
+    return lines.length ? [{ number: "found", lines, text: null }] : [];
   }
 }
+
+export const textOf = (block) => (block.text ??= block.lines.join("\n"));

@@ -7,7 +7,7 @@ import { keepDraft } from "../draft.js";
 import { elementList } from "../elements.js";
 import { amount, clock, duration, gpuHours, money, percent, plural, since, whole } from "../format.js";
 import { actionsOf, actor, setPriority, victimsText, workText } from "../job-actions.js";
-import { LogStream } from "../log-stream.js";
+import { LogStream, textOf } from "../log-stream.js";
 import { plot } from "../plot.js";
 import { href } from "../router.js";
 import { lanesOf, laneText, timeline } from "../timeline.js";
@@ -78,14 +78,8 @@ export function job(context) {
     log = new LogStream(url, context.update);
   }
 
-  function logLines() {
-    if (!log) return [];
-    const wanted = shown.search.toLowerCase();
-    return wanted ? log.lines.filter((line) => line.toLowerCase().includes(wanted)) : log.lines;
-  }
-
   function logPanel() {
-    const lines = logLines();
+    const blocks = log ? log.blocksWith(shown.search) : [];
     const option = (value, text, chosen) => h("option", { value, selected: value === (chosen || "") }, text);
     const tasks = detail.tasks.slice(0, 1000).map((task) => `${task.role}/${task.index}`);
     const attempts = Array.from({ length: detail.attempt }, (_, index) => String(index + 1)).reverse();
@@ -97,13 +91,13 @@ export function job(context) {
         h("label.field", h("span", "Task"), h("select", { onchange: (event) => context.setParams({ task: event.target.value }) }, option("", "all", context.params.task), tasks.map((name) => option(name, name, context.params.task)))),
         h("label.field", h("span", "Attempt"), h("select", { onchange: (event) => context.setParams({ attempt: event.target.value }) }, option("", "all", context.params.attempt), attempts.map((name) => option(name, name, context.params.attempt)))),
         h("label.field", h("span", "Search"), h("input", { type: "search", value: shown.search, oninput: (event) => { shown.search = event.target.value; context.update(); } })),
-        shown.search ? h("span.muted", { role: "status" }, plural(lines.length, "line")) : null,
+        shown.search ? h("span.muted", { role: "status" }, plural(blocks.reduce((sum, block) => sum + block.lines.length, 0), "line")) : null,
         logEnd.isAtEnd ? null : h("button", { type: "button", onclick: () => { logEnd.isAtEnd = true; context.update(); } }, "Newest lines"),
       ),
       h("pre.log", {
         tabindex: 0, role: "region", "aria-label": "Output of the tasks",
         ...logEnd.properties,
-      }, lines.join("\n") || (shown.search ? "No line contains the text." : ENDED.has(detail.phase) ? "No output." : "No output yet.")),
+      }, blocks.length ? blocks.map((block) => h("span.block", { key: block.number }, textOf(block))) : (shown.search ? "No line contains the text." : ENDED.has(detail.phase) ? "No output." : "No output yet.")),
     );
   }
 
