@@ -290,6 +290,12 @@ async def test_filters_are_in_the_address(cluster: Running, page: Page) -> None:
     await page.reload()
     await expect(page.get_by_label("Phase")).to_have_value("running")
     await page.get_by_text("No job matches the filters.").wait_for()
+    # The link for the keyboard stays on the page.
+    await page.get_by_role("link", name="Skip to the content").press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    assert page.url.endswith("#/jobs?phase=running")
+    await page.goto(f"{cluster.url}/#/nowhere")
+    await expect(page.get_by_text("There is no page nowhere.")).to_be_visible()
 
 
 async def test_tabs_share_one_stream_of_events(

@@ -220,7 +220,8 @@ function leave() {
 function show() {
   if (state.session === null) return draw();
   const { parts, params } = parse(location.hash);
-  const name = parts[0] in PAGES ? parts[0] : "overview";
+  const name = Object.hasOwn(PAGES, parts[0]) ? parts[0] : "overview";
+  if (parts.length && name !== parts[0]) toast(`There is no page ${parts[0]}.`, { error: true });
   const address = [name, ...parts.slice(1)].join("/");
   if (state.page && state.page.address === address) {
     state.page.context.params = params;
@@ -349,6 +350,10 @@ async function start() {
 }
 
 addEventListener("hashchange", show);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment is the address of the page
+  document.getElementById("content").focus();
+});
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && state.page && state.page.isStale) refreshNow();
 });
