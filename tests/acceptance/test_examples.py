@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.pages import HOW_TO
+from tests.acceptance.fleet import Fleet
+from tests.acceptance.pages import HOW_TO, blocks
 from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment, until
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +25,8 @@ LONG_S = 3 * PATIENCE_S
 
 
 def typed_in(text: str) -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return "".join(blocks).splitlines()
+    found = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return "".join(found).splitlines()
 
 
 def commands(section: str, page: str = "examples") -> list[str]:
@@ -308,3 +310,30 @@ def test_mpi_runs_in_the_tasks_of_the_gang(tmp_path: Path) -> None:
         printed = typed(at, "MPI")
     for rank in range(3):
         assert f"MPI rank {rank} of 3 in task {rank}: pi is 3.141593" in printed
+
+
+def test_the_recipe_for_mpi_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun here; apt-get install -y openmpi-bin")
+    monkeypatch.chdir(tmp_path)
+    program = "import os; print('rank', os.environ['OMPI_COMM_WORLD_RANK'], flush=True)\n"
+    (tmp_path / "pi.py").write_text(program)
+    [job] = [each for each in blocks("recipes", "yaml") if "mpirun" in each]
+    as_root = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+    with Fleet(tmp_path) as fleet:
+        fleet.work("w-1", "--resources=cpu=2")
+        words = ("submit", "-f", "-", "--wait", *(f"--env={each}" for each in as_root))
+        said = fleet.terminal.type(*words, stdin=job)
+        printed = fleet.terminal.type("logs", "with-mpi").out
+        assert said.status == 0, (said.err, printed)
+    assert sorted(printed.splitlines()) == [f"launcher/0 | rank {rank}" for rank in range(2)]
+
+
+def test_torchrun_has_the_options_of_the_recipe() -> None:
+    python = needed("torch", "python3-torch")
+    [job] = [each for each in blocks("recipes", "yaml") if "torchrun" in each]
+    options = re.findall(r"--[a-z][a-z_-]+", job)
+    assert len(options) == 5
+    run = [python, "-m", "torch.distributed.run", "--help"]
+    shown = subprocess.run(run, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    assert [each for each in options if f"{each} " not in shown] == []
