@@ -1,4 +1,4 @@
-"""HTTP throughput and latency of a server: submissions, claims and syncs.
+"""HTTP throughput and latency of a server: submissions, lists of elements, claims and syncs.
 
 Server and clients are separate processes. The clients speak HTTP over plain sockets, so that they
 use little CPU. SQLite uses the disk of the current directory and flushes every commit; PostgreSQL
@@ -45,6 +45,7 @@ CLIENTS = 64
 PROCESSES = 2
 BATCH = 100
 AGENTS = 64
+ELEMENTS = 10_000
 
 JOB = {"command": "python train.py", "priority": 1}
 #: A job that fits no worker, so that submissions are measured without placements.
@@ -209,6 +210,21 @@ async def submit_batch(client: Client, session: dict[str, Any]) -> int:
     return int(reply["accepted"])
 
 
+async def list_elements(client: Client, session: dict[str, Any]) -> int:
+    """List a pending array, page by page; its number of elements."""
+    if "array" not in session:
+        array = {"roles": {"w": UNPLACEABLE}, "array": f"0-{ELEMENTS - 1}"}
+        session["array"] = (await client.call("POST", "/jobs", array))["id"]
+    listed, cursor = 0, ""
+    while True:
+        path = f"/jobs/{session['array']}/elements?limit=1000{cursor}"
+        page = await client.call("GET", path)
+        listed += len(page["elements"])
+        if page["cursor"] is None:
+            return listed
+        cursor = f"&cursor={page['cursor']}"
+
+
 async def claim(client: Client, session: dict[str, Any]) -> int:
     return int(await client.call("GET", "/jobs/next") is not None)
 
@@ -242,6 +258,12 @@ class Measure(NamedTuple):
 MEASURES = (
     Measure("submissions, one per call", submit, CLIENTS, Goal("per second", at_least=2_000)),
     Measure(f"submissions, {BATCH} per call", submit_batch, 4, Goal("per second", at_least=5_000)),
+    Measure(
+        f"elements, in lists of {ELEMENTS:,}",
+        list_elements,
+        PROCESSES,
+        Goal("per second", at_least=50_000),
+    ),
     Measure("claims", claim, CLIENTS, pending=20_000),
     Measure("idle syncs", sync, AGENTS),
 )

@@ -39,6 +39,13 @@ def test_dependencies_and_dependants_are_shown_as_trees(terminal: Terminal) -> N
     assert [each["id"] for each in found["dependants"]] == [report]
 
 
+def test_the_condition_of_a_dependency_is_shown(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--name", "judged", "--", "x")
+    terminal.type("submit", "--name", "alarm", "--afternotok", "judged", "--", "x")
+    tree = f"└── {said.out.strip()} judged pending (afternotok)\n"
+    assert tree in terminal.type("job", "alarm").out
+
+
 def test_an_ended_dependency_stays_in_the_tree(terminal: Terminal) -> None:
     first = submitted(terminal, "first")
     then = submitted(terminal, "then", first)

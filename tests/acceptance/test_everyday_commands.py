@@ -103,12 +103,14 @@ def test_a_misspelt_queue_is_named(at: Terminal) -> None:
 
 
 def test_an_array_is_one_job_and_has_no_tasks(at: Terminal) -> None:
-    job = submit(at, "--name", "sweep", "--array", "0-19")
+    words = ("submit", "--name", "sweep", "--array", "0-19", "--", "x", "{index}")
+    job = at.type(*words).out.strip()
     assert at.type("status", "--json").json["pending"] == 1
     for command in ("tasks", "progress"):
         ended = at.type(command, "sweep")
         assert (ended.status, ended.out) == (4, "")
         assert "list its elements with `phalanx jobs sweep`" in ended.err
+    assert "1 task: x 7\n" in at.type("job", "sweep[7]").out
     some = at.type("cancel", "sweep[3-5]").out
     assert some == f"{job}[3-5] cancelled; the array has 0 of 20 done, 3 never ran, 17 pending\n"
     wrong = at.type("cancel", "sweep[5-3]")

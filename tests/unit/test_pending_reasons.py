@@ -72,6 +72,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         NeverFits("memory", 64 * 2**30, 2**30 * 3 // 2),
         "never fits: the gang needs 64Gi memory, at most 1536Mi fit on the empty cluster",
     ),
+    (
+        NeverFits("memory", 32 * 10**9, 2**33, per_task=True),
+        "never fits: each task needs 29.8Gi memory, the largest node has 8Gi",
+    ),
     (QueueLimit("research", "gpu"), "queue research has reached its GPU limit"),
     (
         QueueQuota("research", "gpu"),

@@ -1,6 +1,7 @@
 """Commands that make requests: their server and token, and how errors end them."""
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,12 @@ _OPTIONS = {
 }
 
 
+class _Takeover:
+    """When this command last said that it waits for a leader."""
+
+    said_at = float("-inf")
+
+
 class ServerAddress(NamedTuple):
     """The values of `--server` and `--token-file`."""
 
@@ -100,6 +107,11 @@ def _with_options(
 
 
 def _say_takeover() -> None:
+    """Several requests of a command can wait at the same time; it says so once."""
+    now = time.monotonic()
+    if now - _Takeover.said_at < _FIRST_TAKEOVER_S:
+        return
+    _Takeover.said_at = now
     text = "no server leads at the moment; waiting for a standby to take over"
     say(f"{text}, up to {_FIRST_TAKEOVER_S:.0f} s", err=True)
 

@@ -23,7 +23,7 @@ def dependency_trees(client: "Client", job: "JobDetail") -> list[Tree]:
     for title, neighbours in (("runs after", _dependencies), ("runs before", _dependants)):
         if neighbours(job):
             tree = Tree(Text(title, style="dim"))
-            _add(client, tree, neighbours(job), neighbours, {job.id})
+            _add(client, tree, job, neighbours, {job.id})
             trees.append(tree)
     return trees
 
@@ -39,14 +39,14 @@ def _dependants(job: "JobDetail") -> "Iterable[RelatedJob]":
 def _add(
     client: "Client",
     tree: Tree,
-    jobs: "Iterable[RelatedJob]",
+    of: "JobDetail",
     neighbours: "Callable[[JobDetail], Iterable[RelatedJob]]",
     visited: set[str],
 ) -> None:
     from phalanx.client import NotFoundError  # noqa: PLC0415
 
-    for job in jobs:
-        branch = tree.add(_label(job))
+    for job in neighbours(of):
+        branch = tree.add(_label(job, _condition(of, job)))
         if job.id in visited or job.phase is None:
             continue
         if len(visited) >= _MAX_JOBS:
@@ -57,10 +57,18 @@ def _add(
             detail = client.get(job.id)
         except NotFoundError:
             continue  # deleted since it was listed
-        _add(client, branch, neighbours(detail), neighbours, visited)
+        _add(client, branch, detail, neighbours, visited)
 
 
-def _label(job: "RelatedJob") -> Text:
+def _condition(job: "JobDetail", other: "RelatedJob") -> str:
+    """Under which condition the job runs after the other one, unless it is its success."""
+    for field in ("afterany", "afternotok"):
+        if other.id in job.spec.get(field, ()):
+            return f" ({field})"
+    return ""
+
+
+def _label(job: "RelatedJob", condition: str) -> Text:
     name = "" if job.name in ("", job.id) else f" {job.name}"
     phase = formatting.styled(job.phase) if job.phase else Text("deleted", style="dim")
-    return Text.assemble(visible(f"{job.id}{name} "), phase)
+    return Text.assemble(visible(f"{job.id}{name} "), phase, (condition, "dim"))

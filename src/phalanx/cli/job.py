@@ -15,6 +15,7 @@ from phalanx.cli.output import Json, console, print_fields, print_json, print_tr
 from phalanx.cli.progress_text import ended_line, progress_line, values_text
 from phalanx.cli.tasks import print_tasks
 from phalanx.core.model import Phase
+from phalanx.core.spec.placeholders import filled
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -56,6 +57,7 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
     hold = f"on hold; release it with `phalanx release {job.name}`" if is_held else ""
     ended = "" if job.finished_at is None else formatting.ago(job.finished_at, now)
     roles = job.spec.get("roles", {})
+    values = {} if job.index is None else {"index": str(job.index), **(job.params or {})}
     states = Counter(task.state for task in job.tasks)
     return [
         ("job", job.id),
@@ -77,7 +79,7 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("progress", _progress(job)),
         ("values", _values(job)),
         ("tasks", ", ".join(f"{count} {state}" for state, count in states.items())),
-        *((f"role {role}", _role(fields)) for role, fields in roles.items()),
+        *((f"role {role}", _role(fields, values)) for role, fields in roles.items()),
     ]
 
 
@@ -136,11 +138,14 @@ def _last_eviction(job: "JobDetail") -> str:
     return f"{formatting.ago(last.at, formatting.now())}: {last.why}"
 
 
-def _role(role: "dict[str, Any]") -> str:
-    """`4 tasks: python train.py (gpu 1 each)`."""
+def _role(role: "dict[str, Any]", values: dict[str, str]) -> str:
+    """`4 tasks: python train.py (gpu 1 each)`. Of an element, with its index and parameters."""
     resources = role.get("resources")
     each = f" ({formatting.amounts(resources)} each)" if resources else ""
     tasks = formatting.plural(role.get("replicas", 1), "task")
     command = role.get("command")
+    if command and values:
+        is_text = isinstance(command, str)
+        command = filled(command, values) if is_text else [filled(each, values) for each in command]
     runs = formatting.shell_command(command) if command else f"the program of {role['image']}"
     return f"{tasks}: {runs}{each}"

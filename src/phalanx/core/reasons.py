@@ -267,9 +267,18 @@ def members_reason(job: Job) -> WaitingForMembers | None:
 _UNITS = {"gpu": "GPU", "cpu": "CPU", "slots": "slot"}
 
 
+_GIB = 2**30
+#: A longer number of bytes is rounded to GiB with one decimal.
+_LONG_NUMBER = 6
+
+
 def amount_in_words(resource: str, amount: int, *, unit: bool = True) -> str:
     """`16 GPUs`, `64Gi memory`; the number alone without its unit."""
     number = str(quantities.printed(resource, amount))
+    if (
+        resource == "memory" and amount > _GIB and len(number) > _LONG_NUMBER
+    ):  # such as 31250000Ki, of 32G
+        number = f"{amount / _GIB:.1f}Gi"
     if not unit:
         return number
     if resource in _UNITS:
