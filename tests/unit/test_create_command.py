@@ -124,7 +124,11 @@ def test_a_container_without_apparmor_needs_a_permission_where_others_have_it() 
     check_security(spec, POLICY)
     with pytest.raises(SecurityRefused, match=r"security\.apparmor: unconfined"):
         check_security(spec, ContainerPolicy(RUNTIME, has_apparmor=True))
-    check_security(task(security=ContainerSecurity(apparmor="own")), POLICY)
+    own = task(security=ContainerSecurity(apparmor="own"))
+    check_security(own, ContainerPolicy(RUNTIME, has_apparmor=True))
+    for policy in (POLICY, ContainerPolicy(RUNTIME, allow_privileged=True)):
+        with pytest.raises(SecurityRefused, match=r"security\.apparmor: AppArmor is not enabled"):
+            check_security(own, policy)
     check_security(spec, ContainerPolicy(RUNTIME, allow_privileged=True, has_apparmor=True))
 
 

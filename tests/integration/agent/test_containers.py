@@ -365,7 +365,7 @@ async def test_a_worker_refuses_privileges_by_the_name_of_the_field(
         assert f"security.{next(iter(field))}" in why
         assert "--allow-privileged" in why
     why = await site.refusal(security={"apparmor": "no-such-profile"})
-    assert "cannot create the container" in why or "cannot prepare the container" in why
+    assert "AppArmor is not enabled" in why or "cannot prepare the container" in why
     why = await site.refusal(env={"TOKEN": "${resources.nothing.token}"})
     assert "secret default/nothing has no key token" in why
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from phalanx.agent.containers.runtime import has_apparmor
 from phalanx.secrets.encryption import add_key
 from tests.integration.agent.container_site import (
     ALONE,
@@ -229,6 +230,9 @@ async def test_what_cannot_be_started_is_refused_in_the_words_of_docker(site: Si
     assert "manifest unknown" in why
     why = await site.refusal(security={"privileged": True})
     assert "security.privileged" in why
+    if not has_apparmor():
+        why = await site.refusal(security={"apparmor": "no-such-profile"})
+        assert "security.apparmor: AppArmor is not enabled on this worker" in why
     failed = await site.finished(["/nothing"], restart="never")
     assert failed["cause"] == "task 0 exited with code 127 on w-0"
 

@@ -48,7 +48,12 @@ def user_in_container(
 def check_security(spec: TaskSpec, policy: ContainerPolicy) -> None:
     """Raises SecurityRefused if the task asks for more than this worker allows."""
     security = spec.security
-    if security is None or policy.allow_privileged:
+    if security is None:
+        return
+    if security.apparmor not in {None, UNCONFINED} and not policy.has_apparmor:
+        # Docker would ignore the profile.
+        raise SecurityRefused("security.apparmor: AppArmor is not enabled on this worker")
+    if policy.allow_privileged:
         return
     for field, is_asked in (
         ("privileged", security.privileged),
