@@ -102,6 +102,7 @@ async def test_pages_of_the_cluster_fit_a_phone_in_both_themes(
         for address, heading in (
             ("overview", "Overview"),
             ("cluster", "Cluster"),
+            ("cluster?view=table", "Cluster"),
             ("queues", "Queues"),
         ):
             await open_page(page, cluster.url, address, heading)

@@ -239,17 +239,17 @@ export function cluster(context) {
 
   function workerTable() {
     const columns = [
-      { title: "worker", cell: (worker) => h("code", worker.id) },
+      { title: "worker", class: "grow", cell: (worker) => h("code", worker.id) },
       { title: "status", class: "tight", cell: (worker) => pill(worker.status) },
-      { title: "GPUs used", class: "n", cell: (worker) => `${decimal(worker.gpus - amount(worker.free.gpu))} / ${worker.gpus}` },
-      { title: "", class: "bar-cell", cell: (worker) => bar([{ value: worker.gpus - amount(worker.free.gpu), class: "run" }], worker.gpus, { label: `${decimal(worker.gpus - amount(worker.free.gpu))} of ${worker.gpus} GPUs in use` }) },
+      { title: "GPUs used", class: "n named", cell: (worker) => `${decimal(worker.gpus - amount(worker.free.gpu))} / ${worker.gpus}` },
+      { title: "", class: "bar-cell line", cell: (worker) => bar([{ value: worker.gpus - amount(worker.free.gpu), class: "run" }], worker.gpus, { label: `${decimal(worker.gpus - amount(worker.free.gpu))} of ${worker.gpus} GPUs in use` }) },
       { title: "jobs", cell: (worker) => jobLinks(worker) },
-      { title: "", cell: (worker) => h("span.muted", worker.lost_at ? `lost at ${clock(worker.lost_at)}` : noteOf(worker)) },
+      { title: "", class: "muted", cell: (worker) => (worker.lost_at ? `lost at ${clock(worker.lost_at)}` : noteOf(worker)) },
     ];
     if (context.session.role === "admin") columns.push({ title: "", class: "tight", cell: (worker) => workerActions(worker, jobsOn(worker), context.refresh) });
     const rows = groups().flatMap(([, workers]) => workers);
     return [
-      table(columns, rows.slice(0, tableRows), { keyOf: (worker) => worker.id, caption: "Workers" }),
+      table(columns, rows.slice(0, tableRows), { keyOf: (worker) => worker.id, caption: "Workers", stacks: true }),
       rows.length > tableRows
         ? h("button", { type: "button", onclick: () => { tableRows += TABLE_ROWS; context.update(); } }, `Show ${Math.min(TABLE_ROWS, rows.length - tableRows)} more of ${rows.length}`)
         : null,
