@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.cli.local_cluster import short_log_line
 from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, until
 
 NOWHERE = Terminal("")
@@ -159,3 +160,26 @@ def test_a_cluster_that_requires_tokens_needs_no_further_steps(port: int, tmp_pa
             assert said.status == 0, said
     for file in ("admin.token", "join.token"):
         assert (tmp_path / file).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("logged", "short"),
+    [
+        ("[info     ] leading                        term=1", "leading term=1"),
+        ("[warning  ] no answer  why='a  b'", "warning: no answer why='a  b'"),
+        ("[info     ] stopped", "stopped"),
+    ],
+)
+def test_log_lines_are_short_on_a_terminal(logged: str, short: str) -> None:
+    line = short_log_line(f"2026-01-02T03:04:05.678901Z {logged}")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d " + re.escape(short), line)
+    assert short_log_line("phalanx: no such file") == "phalanx: no such file"
+
+
+def test_a_second_server_in_the_same_directory_is_named(port: int, tmp_path: Path) -> None:
+    with up(port, tmp_path, "--workers=0") as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        said = NOWHERE.type("up", "--workers=0", f"--port={free_port()}", f"--data={tmp_path}")
+    assert said.status == 1
+    message = f"another server, http://127.0.0.1:{port}, uses {tmp_path}; stop that server"
+    assert message in said.out + said.err

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import re
 import shlex
 import signal
 import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.formatting import plural
 from phalanx.cli.local_tokens import LocalTokens
 from phalanx.cli.output import console, prefixed_line
+from phalanx.cli.visible_text import whole_words
 from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE
 from phalanx.secrets.encryption import add_key
 from phalanx.wire.times import iso_time, now_micros
@@ -31,6 +34,9 @@ _START_TIMEOUT_S, _STOP_TIMEOUT_S = 30.0, 60.0
 #: The pause before a worker that exited is restarted.
 _RESTART_PAUSE_S = 1.0
 _POLL_S = 0.1
+_LOG_LINE = re.compile(
+    r"(?P<time>\S+T\S+Z) \[(?P<level>\w+) *\] (?P<event>.*?)(?: {2,}(?P<fields>\S.*))? *"
+)
 _libc = ctypes.CDLL(None)
 _SET_PDEATHSIG = 1
 _TOKEN_VARIABLES = (TOKEN_VARIABLE, "PHALANX_TOKEN_FILE")
@@ -163,11 +169,17 @@ class LocalCluster:
         if process.stderr is None:
             raise AssertionError("bug: a child process without a pipe")
         async for raw in process.stderr:
-            self._print(name, raw.decode(errors="replace").rstrip())
+            line = raw.decode(errors="replace").rstrip()
+            self._print(name, short_log_line(line) if self._out.is_terminal else line)
 
     def _print(self, name: str, line: str) -> None:
         with contextlib.suppress(OSError):  # the terminal was closed; the cluster keeps running
-            self._out.print(prefixed_line(name.ljust(self._width), line), soft_wrap=True)
+            if not self._out.is_terminal:
+                self._out.print(prefixed_line(name.ljust(self._width), line), soft_wrap=True)
+                return
+            room = self._out.width - self._width - len(" | ")
+            for part in whole_words(line, room, "  "):
+                self._out.print(prefixed_line(name.ljust(self._width), part), soft_wrap=True)
 
     # Watching
 
@@ -177,7 +189,7 @@ class LocalCluster:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline and not self._stop.is_set():
             if server.returncode is not None:
-                self._print(_SERVER, f"exited with status {server.returncode}")
+                self._print(_SERVER, _ending(server.returncode))
                 return False
             if await self._get("/readyz"):
                 return True
@@ -223,7 +235,7 @@ class LocalCluster:
                 task.cancel()
             exited = [child for child in exits.values() if child.process.returncode is not None]
             for child in () if self._stop.is_set() else exited:
-                self._print(child.name, f"exited with status {child.process.returncode}")
+                self._print(child.name, _ending(child.process.returncode or 0))
                 if child.name == _SERVER or not self._is_complete:
                     return Status.UNSUCCESSFUL
                 self._print(child.name, "restarting")
@@ -265,6 +277,22 @@ class LocalCluster:
             "  phalanx top\n\n"
             "Ctrl-C stops everything.\n"
         )
+
+
+def short_log_line(line: str) -> str:
+    """A line of a log without its date, its padding, and its level unless that is a warning."""
+    parts = _LOG_LINE.fullmatch(line)
+    if parts is None:
+        return line
+    level = "" if parts["level"] == "info" else f"{parts['level']}: "
+    event = " ".join(each for each in (parts["event"], parts["fields"]) if each)
+    return f"{datetime.fromisoformat(parts['time']).astimezone():%H:%M:%S} {level}{event}"
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
 
 
 def _stop_with_parent() -> None:

@@ -85,6 +85,28 @@ async def test_a_file_from_a_newer_phalanx_is_refused(tmp_path: Path) -> None:
     assert "upgrade Phalanx" in err
 
 
+async def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    store = sqlite_at(tmp_path)
+    assert (await phalanx("token", "list", f"--store={store}"))[0] == 0
+    with sqlite3.connect(store.removeprefix("sqlite:")) as db:
+        db.execute("UPDATE schema_version SET name = '0001_initial.sql of a summer'")
+    db.close()
+    status, _, err = await phalanx("serve", "--port=0", f"--store={store}")
+    assert (status, "Traceback" in err) == (2, False)
+    assert "another version of Phalanx wrote this database: use that version, or choose" in err
+
+
+async def test_a_file_with_rows_of_another_version_ends_the_server(tmp_path: Path) -> None:
+    store = sqlite_at(tmp_path)
+    assert (await phalanx("token", "list", f"--store={store}"))[0] == 0
+    with sqlite3.connect(store.removeprefix("sqlite:")) as db:
+        db.execute("INSERT INTO queues (name, doc) VALUES ('lab', '{}')")
+    db.close()
+    status, _, err = await phalanx("serve", "--port=0", f"--store={store}")
+    assert (status, "Traceback" in err) == (1, False)
+    assert "one of its rows cannot be read" in err
+
+
 async def test_a_certificate_of_the_operator_is_loaded_again_when_its_files_change(
     start: Start, tmp_path: Path, own_certificate: None
 ) -> None:
