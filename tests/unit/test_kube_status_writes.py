@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kube_objects import kube_pod
 
 from phalanx.kube.api.errors import ApiStatus, ApiStatusError
 from phalanx.kube.writes.calls import PodReference, PodReport
@@ -21,9 +22,13 @@ class ApiRecord:
     def __init__(self, refusals: int = 0) -> None:
         self.written: list[str] = []
         self.refusals = refusals
+        self.versions: dict[str, str] = {}
 
-    async def patch(self, path: str, *_: object) -> bytes:
-        return self._write(path.split("/")[-2])
+    async def patch(self, path: str, body: dict[str, Any], _: object) -> bytes:
+        name = path.split("/")[-2]
+        if body["metadata"]["resourceVersion"] != self.versions.get(name, ""):
+            raise ApiStatusError(ApiStatus(code=409))
+        return self._write(name)
 
     async def request(self, _: str, __: str, body: dict[str, Any]) -> bytes:
         return self._write(f"event of {body['involvedObject']['name']}")
@@ -86,3 +91,18 @@ async def test_what_the_api_server_is_too_busy_for_is_written_later() -> None:
 
         await eventually(is_done, PATIENCE_S)
     assert sorted(api.written) == ["a-0", "b-0", "event of a-0", "event of b-0"]
+
+
+async def test_a_reason_never_replaces_the_condition_of_a_bind() -> None:
+    """The pod was bound between the plan and the write: the API server has a later version."""
+    api = ApiRecord()
+    api.versions["a-0"] = "2"
+    pods = {f"uid-{name}": kube_pod(name, "ns") for name in ("a-0", "b-0")}
+    async with writing(api) as status:
+
+        async def is_done() -> bool:
+            status.report(reports("a-0", "b-0"), pods)
+            return len(api.written) == 2
+
+        await eventually(is_done, PATIENCE_S)
+    assert api.written == ["b-0", "event of b-0"]

@@ -61,6 +61,7 @@ class StatusWriter:
         self._shown: dict[str, _Shown] = {}  #: by uid: what the pod shows now
         self._since: dict[str, tuple[str, float]] = {}  #: by uid: the last kind, and since when
         self._due: dict[str, PodReport] = {}
+        self._versions: dict[str, str] = {}  #: by uid: the version of the pod that was reported
         self._has_work = asyncio.Event()
 
     def report(self, reports: Iterable[PodReport], pods: dict[str, KubePod]) -> None:
@@ -68,6 +69,7 @@ class StatusWriter:
         due: dict[str, PodReport] = {}
         shown: dict[str, _Shown] = {}
         since: dict[str, tuple[str, float]] = {}
+        versions: dict[str, str] = {}
         now_s = self._clock()
         for report in reports:
             uid = report.pod.uid
@@ -79,6 +81,8 @@ class StatusWriter:
             has_settled = now_s - since[uid][1] >= SETTLE_S
             if has_settled and (last is None or last.differs(report, now_s)):
                 due[uid] = report
+                versions[uid] = pods[uid].metadata.resource_version if uid in pods else ""
+        self._versions = versions
         self._shown, self._since, self._due = shown, since, _in_order(due, shown)
         if due:
             self._has_work.set()
@@ -109,7 +113,9 @@ class StatusWriter:
             "message": report.message,
             "lastTransitionTime": timestamp(),
         }
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        # The version is a precondition: the reason must not replace the condition of a bind.
+        metadata = {"uid": pod.uid, "resourceVersion": self._versions.get(uid, "")}
+        body = {"metadata": metadata, "status": {"conditions": [condition]}}
         try:
             path = PODS.path(pod.namespace, pod.name, "status")
             await self._client.patch(path, body, PatchKind.STRATEGIC)
