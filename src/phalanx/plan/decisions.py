@@ -64,6 +64,8 @@ class ReservedStart(msgspec.Struct, frozen=True):
     job: str
     nodes: tuple[str, ...]
     at: Micros | None  #: None: the time is unknown, and the nodes are kept for a starving gang
+    #: The number of tasks on each of the nodes, for gangs whose tasks are all alike.
+    counts: tuple[int, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):

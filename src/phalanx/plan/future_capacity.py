@@ -5,7 +5,8 @@ Tasks without a time limit have no known end, so they count as running at every 
 """
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.model import NEVER, PendingGang
-from phalanx.plan.placement.trial import PlacementTrial, place_all
-from phalanx.plan.state.capacity import FreeCapacity, Occupant
+from phalanx.plan.pending import is_simple, required_domains
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
+from phalanx.plan.state.capacity import FreeCapacity, Occupant, OccupantGroup
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.running import RunningGangs
@@ -83,30 +85,65 @@ class Reservation:
     """A start reserved for a gang or a group at a known time."""
 
     def __init__(
-        self, gangs: Sequence[PendingGang], nodes: Sequence[str], at: Micros, table: NodeTable
+        self, gangs: Sequence[PendingGang], start: ReservedStart, at: Micros, table: NodeTable
     ) -> None:
         self.gangs = gangs
+        self.start = start
         self.at = at
         #: The time by which all gangs have ended.
         self.end = max(end_of(at, gang.duration) for gang in gangs)
-        self.start = ReservedStart(gangs[0].job, tuple(nodes), at)
-        self._nodes = node_mask(table, nodes)
+        self._table = table
 
     def runs_at(self, time: Micros) -> bool:
         """Whether the gangs have their places at a time."""
         return self.at <= time < self.end
 
-    def uses(self, nodes: Sequence[int]) -> bool:
+    def uses(self, nodes: Collection[int]) -> bool:
         """Whether any of these nodes is reserved."""
-        return bool(self._nodes[nodes].any())
+        return any(self._table.index[name] in nodes for name in self.start.nodes)
+
+    @cached_property
+    def places(self) -> OccupantGroup | None:
+        """The places that were chosen when the start was reserved, where they are known."""
+        gang, start, table = self.gangs[0], self.start, self._table
+        if len(self.gangs) > 1 or sum(start.counts) != gang.need or not is_simple(gang):
+            return None
+        request = gang.roles[0].request
+        vector = table.vector(request.resources)
+        nodes = np.array([table.index[name] for name in start.nodes], np.int64)
+        if vector.fraction or not table.mask(request)[nodes].all():
+            return None
+        return OccupantGroup(vector, nodes, np.array(start.counts, np.int64))
 
     def take(self, capacities: Sequence[FreeCapacity]) -> bool:
         """Take the reserved places from all of these; False, and nothing taken, if they are not
-        free."""
-        if not capacities:
-            return True
-        trials = [PlacementTrial(gang, capacities, self._nodes) for gang in self.gangs]
+        known or not free."""
+        places = self.places
+        if places is None or not all(capacity.has_free(places) for capacity in capacities):
+            return False
+        for capacity in capacities:
+            capacity.vacate_groups((places,), -1)
+        return True
+
+    def take_others(self, capacities: Sequence[FreeCapacity]) -> bool:
+        """Take any places on the reserved nodes; False, and nothing taken, if there are none."""
+        nodes = node_mask(self._table, self.start.nodes)
+        trials = [PlacementTrial(gang, capacities, nodes) for gang in self.gangs]
         return place_all(trials) is not None
+
+
+def _take_all(reservations: Sequence[Reservation], capacity: FreeCapacity) -> bool:
+    """Take the places of all reservations; False, and nothing taken, unless all are known and
+    free."""
+    places = [each.places for each in reservations]
+    known = [group for group in places if group is not None]
+    if len(known) < len(places):
+        return False
+    capacity.vacate_groups(known, -1)
+    if all(capacity.has_free(group, 0) for group in known):
+        return True
+    capacity.vacate_groups(known)
+    return False
 
 
 def end_of(at: Micros, duration: Micros | None) -> Micros:
@@ -125,6 +162,8 @@ class CapacityTimeline:
         self._future = future
         self.reservations: list[Reservation] = []
         self._at: dict[Micros, FreeCapacity] = {}
+        #: Times at which reserved gangs may have other places than those that were reserved.
+        self._rearranged: set[Micros] = set()
 
     def at(self, time: Micros) -> FreeCapacity:
         """What is free at a time: all tasks that end by then are gone, and all reserved gangs that
@@ -132,9 +171,13 @@ class CapacityTimeline:
         capacity = self._at.get(time)
         if capacity is None:
             capacity = self._future.without_reservations(time)
-            for reservation in [r for r in self.reservations if r.runs_at(time)]:
-                if not reservation.take((capacity,)) and reservation.at == time:
-                    self.reservations.remove(reservation)
+            running = [r for r in self.reservations if r.runs_at(time)]
+            if not _take_all(running, capacity):
+                self._rearranged.add(time)
+                for reservation in running:
+                    taken = reservation.take((capacity,)) or reservation.take_others((capacity,))
+                    if not taken and reservation.at == time:
+                        self.reservations.remove(reservation)
             self._at[time] = capacity
         return capacity
 
@@ -149,17 +192,50 @@ class CapacityTimeline:
         # Computing them may have shown that a reservation cannot be kept.
         return [self.at(time) for time in self.start_times(after, before)]
 
+    def during(self, time: Micros, end: Micros) -> list[FreeCapacity]:
+        """Free capacity at a time, and at each reserved start after it and before the end."""
+        return [self.at(time), *self.at_starts(time, end)]
+
     def add(self, reservation: Reservation) -> bool:
         """Add a reservation; False if its places are known to be taken."""
-        known = [capacity for time, capacity in self._at.items() if reservation.runs_at(time)]
-        if not reservation.take(known):
-            return False
+        known = {time: each for time, each in self._at.items() if reservation.runs_at(time)}
+        capacities = [*known.values()]
+        if capacities and not reservation.take(capacities):
+            if not reservation.take_others(capacities):
+                return False
+            self._rearranged.update(known)
         self.reservations.append(reservation)
         return True
+
+    def withdraw(self, reservation: Reservation) -> None:
+        """Count a reservation no longer."""
+        if reservation not in self.reservations:
+            return
+        self.reservations.remove(reservation)
+        for time in [time for time in self._at if reservation.runs_at(time)]:
+            if reservation.places is None or time in self._rearranged:
+                self._forget(time)
+            else:
+                self._at[time].vacate_groups((reservation.places,))
+
+    def add_started(self, end: Micros, occupants: Sequence[Occupant]) -> None:
+        """Count tasks that start now."""
+        nodes = [node for node, *_ in occupants]
+        for time in [time for time in self._at if time < end]:
+            self._at[time].vacate(occupants, -1)
+            # Without their places, some reservations have to be dropped.
+            if bool((self._at[time].free[:, nodes] < 0).any()):
+                self._forget(time)
 
     def forget(self) -> None:
         """Drop what was computed."""
         self._at.clear()
+        self._rearranged.clear()
+
+    def _forget(self, time: Micros) -> None:
+        """Drop what was computed for a time."""
+        del self._at[time]
+        self._rearranged.discard(time)
 
 
 class FutureCapacity:
@@ -172,14 +248,13 @@ class FutureCapacity:
     def __init__(self, running: RunningGangs, capacity: PassCapacity) -> None:
         self._running = running
         self._capacity = capacity
+        self._table = capacity.present.table
         #: With the reservations that were made or kept in this pass. Gangs that start now and would
         #: still run at a reserved start take their places from it.
         self.binding = CapacityTimeline(self)
         #: With promises too, to find the time of a new reservation.
         self._planned = CapacityTimeline(self)
         self._promises: dict[str, Reservation] = {}
-        #: The end of each gang that starts in this pass, and its nodes.
-        self._started: list[tuple[Micros, list[int]]] = []
 
     @cached_property
     def ends(self) -> EndTimes:
@@ -196,10 +271,21 @@ class FutureCapacity:
 
     def add_started(self, end: Micros | None, occupants: Sequence[Occupant]) -> None:
         """Count tasks that start in this pass. `end` is when they end; None: unknown."""
-        self._planned.forget()
-        self._started.append((NEVER if end is None else end, [node for node, *_ in occupants]))
         if end is not None and (self._running.ending or self.binding.reservations):
             self.ends.add(end, occupants)
+        else:
+            end = NEVER
+        nodes = {node for node, *_ in occupants}
+        delayed = [p for p in self._promises.values() if p.at < end and p.uses(nodes)]
+        for promise in delayed:
+            self._planned.withdraw(promise)
+        self._planned.add_started(end, occupants)
+        for promise in delayed:
+            self._promise_again(promise)
+
+    def forget(self) -> None:
+        """Forget what was computed with promises: something other than a start has changed."""
+        self._planned.forget()
 
     # Promises
 
@@ -218,23 +304,33 @@ class FutureCapacity:
         promise = self._promises.pop(job, None)
         if promise is None:
             return None
-        if any(end > promise.at and promise.uses(nodes) for end, nodes in self._started):
-            self.binding.at(promise.at)
         if promise in self._planned.reservations and self.binding.add(promise):
             return promise.start
-        self._withdraw(promise)
+        self._planned.withdraw(promise)
         return None
 
     def drop(self, job: str) -> None:
         """Withdraw the promise of a gang that needs it no longer."""
         promise = self._promises.pop(job, None)
         if promise is not None:
-            self._withdraw(promise)
+            self._planned.withdraw(promise)
 
-    def _withdraw(self, promise: Reservation) -> None:
-        if promise in self._planned.reservations:
-            self._planned.reservations.remove(promise)
-        self._planned.forget()
+    def _promise_again(self, promise: Reservation) -> None:
+        """Keep the time of a promise after a start that may have taken its places: with others, if
+        there are any."""
+        capacities = self._planned.during(promise.at, promise.end)
+        places = promise.places
+        if places is None or not all(capacity.has_free(places) for capacity in capacities):
+            trials = self.place_at(promise.gangs, promise.at)
+            if trials is None:
+                return
+            job = promise.start.job
+            start = start_at(promise.at, job, trials)
+            undo_all(trials)
+            promise = self._promises[job] = Reservation(
+                promise.gangs, start, promise.at, self._table
+            )
+        self._planned.add(promise)
 
     # New reservations
 
@@ -243,8 +339,23 @@ class FutureCapacity:
     ) -> tuple[PlacementTrial, ...] | None:
         """Place gangs at a time, without delaying a reserved start while they would run."""
         end = max(end_of(time, gang.duration) for gang in gangs)
-        capacities = (self._planned.at(time), *self._planned.at_starts(time, end))
+        capacities = self._planned.during(time, end)
         return place_all([PlacementTrial(gang, capacities) for gang in gangs])
+
+    def fits_at(self, gangs: Sequence[PendingGang], time: Micros) -> bool:
+        """Whether gangs fit at a time, without delaying a reserved start while they would run."""
+        if len(gangs) > 1 or not is_simple(gangs[0]):
+            trials = self.place_at(gangs, time)
+            undo_all(trials)
+            return trials is not None
+        gang = gangs[0]
+        request, domains = gang.roles[0].request, required_domains(gang)
+        counts = self._planned.at(time).fit(request).counts
+        if self._table.most_in_domain(counts, domains) < gang.need:
+            return False
+        for capacity in self._planned.at_starts(time, end_of(time, gang.duration)):
+            counts = np.minimum(counts, capacity.fit(request).counts)
+        return self._table.most_in_domain(counts, domains) >= gang.need
 
     def reserve(self, reservation: Reservation) -> None:
         """Add a reservation whose places are free."""
@@ -256,6 +367,13 @@ class FutureCapacity:
         capacity = self._capacity.soon.fork()
         self.ends.free_by(time, capacity)
         return capacity
+
+
+def start_at(at: Micros, job: str, trials: Sequence[PlacementTrial]) -> ReservedStart:
+    """The start of gangs, of which the first is that job, at the places of their trials."""
+    tasks = Counter(place.worker for trial in trials for place in trial.assignments())
+    counts = tuple(tasks.values()) if len(trials) == 1 else ()
+    return ReservedStart(job, tuple(tasks), at, counts)
 
 
 def node_mask(table: NodeTable, names: Sequence[str]) -> Bools:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from phalanx.core.reasons import HeldBack
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
-from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask
+from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask, start_at
 from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang, TaskRequest
 from phalanx.plan.pending import is_starving
@@ -73,7 +73,7 @@ class StartReservations:
         gangs = group.members
         is_eligible = not group.missing and all(pending.own_reason(g) is None for g in gangs)
         if gangs[0].job == start.job and is_eligible and all(is_open):
-            self._future.promise(Reservation(gangs, start.nodes, start.at, table))
+            self._future.promise(Reservation(gangs, start, start.at, table))
 
     @property
     def is_full(self) -> bool:
@@ -123,6 +123,10 @@ class StartReservations:
         self._future.drop(gang.job)
         end = None if gang.duration is None else self._now + gang.duration
         self._future.add_started(end, occupants)
+
+    def note_change(self) -> None:
+        """Count that capacity was taken or freed, other than by a start."""
+        self._future.forget()
 
     def capacities_during(self, duration: Micros | None) -> list[FreeCapacity]:
         """Free capacity at each reserved start that falls into this time from now.
@@ -223,19 +227,17 @@ class StartReservations:
 
     def _reserve_earliest(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """Reserve the earliest time at which the gangs fit; None if there is none."""
-        times = self._future.times()
+        times, future = self._future.times(), self._future
         for low, high in self._stretches(gangs, times):
             position: int | None = low
-            trials = self._future.place_at(gangs, times[low])
-            if trials is None:
+            if not future.fits_at(gangs, times[low]):
                 position = self._first_fit(gangs, times, low, high)
-                trials = None if position is None else self._future.place_at(gangs, times[position])
+            trials = None if position is None else future.place_at(gangs, times[position])
             if trials is not None and position is not None:
-                nodes = _node_names(trials)
+                start = start_at(times[position], gangs[0].job, trials)
                 undo_all(trials)
-                reservation = Reservation(gangs, nodes, times[position], self._state.table)
-                self._future.reserve(reservation)
-                return reservation.start
+                future.reserve(Reservation(gangs, start, times[position], self._state.table))
+                return start
         return None
 
     def _stretches(
@@ -263,22 +265,17 @@ class StartReservations:
         Heuristic: bisection, which begins with short steps, because the first time at which enough
         may have ended is most often the right one.
         """
-        if high - low < 2 or not self._fits_at(gangs, times[high - 1]):
+        if high - low < 2 or not self._future.fits_at(gangs, times[high - 1]):
             return None
         step, fits = 1, high - 1
         while fits - low > 1:
             middle = min(low + step, (low + fits) // 2)
             step *= 2
-            if self._fits_at(gangs, times[middle]):
+            if self._future.fits_at(gangs, times[middle]):
                 fits = middle
             else:
                 low = middle
         return fits
-
-    def _fits_at(self, gangs: Sequence[PendingGang], time: Micros) -> bool:
-        trials = self._future.place_at(gangs, time)
-        undo_all(trials)
-        return trials is not None
 
     def _first_possible(self, gangs: Sequence[PendingGang]) -> Micros:
         """The time before which the gangs certainly do not fit."""

@@ -4,6 +4,7 @@ What a queue deserves is settled once in a pass. What it uses changes with every
 or evicted in the pass.
 """
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +22,7 @@ class FairShares:
         self.table = table
         #: Rows that queues share. Slots and whole devices only describe how a node is filled.
         self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
+        self._shared_rows: list[int] = np.flatnonzero(self.shared).tolist()
         self.capacity = table.shared_capacity()
         self.tree = QueueTree(layout)
         self.limits = QueueLimits(self.tree, table)
@@ -70,11 +72,15 @@ class FairShares:
         """How well a queue is served once `need` is placed: whether it exceeds its share, and its
         largest ratio of usage to deserved over all resources, then and before. `times`: as if it
         deserved so many times as much."""
-        shared = self.shared
-        before, deserved, more = branch.used[shared], times * branch.deserved[shared], need[shared]
-        after = before + more
-        above = bool(((after > deserved + EPSILON) & (more > 0)).any())
-        return above, _largest_ratio(after, deserved), _largest_ratio(before, deserved)
+        # Most clusters share few resources: plain numbers are faster here than arrays.
+        used, deserved, more = branch.used.tolist(), branch.deserved.tolist(), need.tolist()
+        above, after, before = False, 0.0, 0.0
+        for row in self._shared_rows:
+            share, both = times * deserved[row], used[row] + more[row]
+            above = above or (more[row] > 0 and both > share + EPSILON)
+            after = max(after, _ratio(both, share))
+            before = max(before, _ratio(used[row], share))
+        return above, round(after, 9), round(before, 9)
 
     def stays_within_share(self, branch: QueueBranch, need: Floats) -> bool:
         """Whether the queue deserves what it uses and `need` together, of every resource in it."""
@@ -128,8 +134,8 @@ class FairShares:
         return shares
 
 
-def _largest_ratio(used: Floats, deserved: Floats) -> float:
-    """The largest ratio of usage to deserved; 0 of nothing is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(used <= EPSILON, 0.0, used / deserved)
-    return round(float(ratios.max(initial=0.0)), 9)
+def _ratio(used: float, deserved: float) -> float:
+    """The ratio of usage to deserved; 0 of nothing is 0."""
+    if used <= EPSILON:
+        return 0.0
+    return used / deserved if deserved else math.inf

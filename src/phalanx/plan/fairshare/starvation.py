@@ -56,9 +56,9 @@ class StarvationReserve:
     def _used_without_end(self, queue: str) -> Floats:
         """Amounts of the queue's running gangs that have no time limit and are not stopping."""
         used = np.zeros(len(self._shares.capacity))
-        for job, occupancy in self._running.by_job.items():
-            if occupancy.gang.queue == queue and occupancy.first_end == NEVER:
-                used += 0.0 if job in self._running.stopping else occupancy.total
+        for occupancy in self._running.in_queue(queue):
+            if occupancy.first_end == NEVER and occupancy.gang.job not in self._running.stopping:
+                used += occupancy.total
         return used
 
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:

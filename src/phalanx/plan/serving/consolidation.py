@@ -74,6 +74,7 @@ class Consolidation:
             work.search.exclude(unit.gang.job)
         work.search.exclude(gang.job)
         work.use(gang, moves.start.amounts())
+        work.reservations.note_change()
         tasks = tuple(task for unit in moves.units for task in unit.task_ids())
         work.reasons.explicit[gang.job] = WaitingForVictims(tasks)
 

@@ -83,6 +83,7 @@ class Evictions:
             for capacity in (work.capacity.soon, *later):
                 unit.vacate(capacity)
             work.use(unit.gang, -unit.amounts)
+        work.reservations.note_change()
         work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))
         tasks = tuple(task for unit in victims.units for task in unit.task_ids())
         self._stopping += tasks
@@ -106,4 +107,5 @@ class Evictions:
             work.search.exclude(gang.job)
             work.use(gang, -gathered_amounts(gang, work.table))
         victims.undo()
+        work.reservations.note_change()
         return True

@@ -24,6 +24,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
     work.use(gang, trial.amounts())
+    work.reservations.note_change()
     work.decisions.append(Gather(Placement(gang.job, gang.version, new)))
     holding = replace(gang, gathered=trial.assignments())
     work.reasons.explicit[gang.job] = shortage_of((holding,), holding, capacities)

@@ -46,6 +46,8 @@ class Serving:
         if closed is not None:
             self._explain(candidate, closed)
             return
+        if nominated:
+            work.reservations.note_change()
         for gang in nominated:
             work.capacity.stop_keeping(gang.job)
             work.use(gang, -minimum_amounts(gang, work.table))
@@ -80,6 +82,7 @@ class Serving:
         """Keep the capacity of a nominated gang that cannot start yet; why it cannot."""
         work = self._work
         work.capacity.keep(gang.job)
+        work.reservations.note_change()
         work.use(gang, minimum_amounts(gang, work.table))
         victims = gang.nomination.victims if gang.nomination is not None else ()
         stopping = work.state.running.stopping_tasks().intersection(victims)

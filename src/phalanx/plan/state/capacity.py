@@ -481,6 +481,11 @@ class FreeCapacity:
             free[vector.rows[:, None], nodes] += sign * vector.amounts[:, None] * counts
             self.note(nodes)
 
+    def has_free(self, group: OccupantGroup, times: int = 1) -> bool:
+        """Whether these tasks could be placed so many times, on nodes that are open."""
+        free = self.free[group.vector.rows[:, None], group.nodes]
+        return bool((free >= times * group.vector.amounts[:, None] * group.counts).all())
+
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
         is negative."""

@@ -1,6 +1,6 @@
 """Running gangs: what they occupy on which node, what a stop would lose, and when they end."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -107,32 +107,52 @@ def _gpus(task: RunningTask) -> float:
 
 
 class KnownEnds:
-    """Tasks whose end is known, the earliest first."""
+    """Tasks whose end is known, the earliest first. Never changed: `after` makes a new one."""
 
-    def __init__(self, ending: Iterable[Occupancy], rows: int) -> None:
-        whole: list[Occupancy] = []
-        #: Tasks that share devices or that rules ask about; not among those below.
-        self.single: list[tuple[Micros, Occupant]] = []
-        for occupancy in ending:
-            if occupancy.has_fractions or occupancy.has_traits:
-                self.single += zip(occupancy.ends.tolist(), occupancy.occupants, strict=True)
-            else:
-                whole.append(occupancy)
-        whole.sort(key=lambda occupancy: occupancy.first_end)
-        self.ends: Ints = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
-        self.nodes: Ints = np.concatenate([np.zeros(0, np.int64), *(o.nodes for o in whole)])
+    def __init__(self, rows: int) -> None:
+        """No tasks."""
+        self.ends: Ints = np.zeros(0, np.int64)
+        self.nodes: Ints = np.zeros(0, np.int64)
         #: What each task occupies, by row.
-        none = np.zeros((0, rows), np.int64)
-        self.amounts: Ints = np.concatenate([none, *(o.amounts for o in whole)])
-        if (self.ends[1:] < self.ends[:-1]).any():
-            # The tasks of some gang do not end together.
-            order = np.argsort(self.ends, kind="stable")
-            self.ends, self.nodes = self.ends[order], self.nodes[order]
-            self.amounts = self.amounts[order]
+        self.amounts: Ints = np.zeros((0, rows), np.int64)
+        #: The numbers of the occupancies that the tasks belong to.
+        self._numbers: Ints = np.zeros(0, np.int64)
+        #: By number: tasks that share devices or that rules ask about; not among those above.
+        self._single: dict[int, list[tuple[Micros, Occupant]]] = {}
+
+    def after(self, removed: Collection[int], added: Mapping[int, Occupancy]) -> "KnownEnds":
+        """Without the tasks of some occupancies, and with those of others, by number."""
+        new = KnownEnds(self.amounts.shape[1])
+        new._single = {n: tasks for n, tasks in self._single.items() if n not in removed}
+        whole: list[tuple[int, Occupancy]] = []
+        for number, each in added.items():
+            if each.has_fractions or each.has_traits:
+                new._single[number] = [*zip(each.ends.tolist(), each.occupants, strict=True)]
+            else:
+                whole.append((number, each))
+        kept = ~np.isin(self._numbers, [*removed])
+        ends = np.concatenate([self.ends[kept], *(each.ends for _, each in whole)])
+        order = np.argsort(ends, kind="stable")
+        nodes = [self.nodes[kept], *(each.nodes for _, each in whole)]
+        amounts = [self.amounts[kept], *(each.amounts for _, each in whole)]
+        numbers = [self._numbers[kept], *(np.full(len(o.ends), n) for n, o in whole)]
+        new.ends, new.nodes = ends[order], np.concatenate(nodes)[order]
+        new.amounts = np.concatenate(amounts)[order]
+        new._numbers = np.concatenate(numbers)[order]
+        return new
+
+    @cached_property
+    def single(self) -> list[tuple[Micros, Occupant]]:
+        """Tasks that share devices or that rules ask about, with their ends."""
+        return [task for tasks in self._single.values() for task in tasks]
+
+    @cached_property
+    def times(self) -> list[Micros]:
+        """The times at which any tasks end, the earliest first."""
         later = np.flatnonzero(self.ends[1:] != self.ends[:-1]) + 1
         times = {*self.ends[:1].tolist(), *self.ends[later].tolist()}
         times |= {end for end, _ in self.single}
-        self.times: list[Micros] = sorted(times - {NEVER})
+        return sorted(times - {NEVER})
 
     @cached_property
     def sums(self) -> Ints:
@@ -161,7 +181,12 @@ class RunningGangs:
         self.returning: dict[str, dict[str, int]] = {}
         #: By queue and user, where gangs are ordered by user.
         self.used_by_user: dict[tuple[str, str], dict[str, int]] = {}
-        self._known_ends: KnownEnds | None = None
+        #: What was known of the ends; and by number, the gangs whose ends have changed since.
+        self._known_ends = KnownEnds(0)
+        self._numbers: ForkableDict[int] = ForkableDict()
+        self._last_number = 0
+        self._no_longer_ending: set[int] = set()
+        self._newly_ending: dict[int, Occupancy] = {}
         #: By queue: its gangs, by job; and what was computed of them. A queue that is not in
         #: `_owned` shares its gangs with a fork.
         self._in_queue: dict[str, dict[str, Occupancy]] = {}
@@ -177,6 +202,9 @@ class RunningGangs:
         fork.used, fork.returning = self.used.copy(), self.returning.copy()
         fork.used_by_user = self.used_by_user.copy()
         fork._known_ends = self._known_ends  # noqa: SLF001
+        fork._numbers, fork._last_number = self._numbers.fork(), self._last_number  # noqa: SLF001
+        fork._no_longer_ending = self._no_longer_ending.copy()  # noqa: SLF001
+        fork._newly_ending = self._newly_ending.copy()  # noqa: SLF001
         fork._in_queue = self._in_queue.copy()  # noqa: SLF001
         fork._evictable = self._evictable.copy()  # noqa: SLF001
         fork._owned, self._owned = set(), set()  # noqa: SLF001
@@ -184,7 +212,7 @@ class RunningGangs:
 
     def widen(self) -> None:
         """Adapt to a table that has got more rows."""
-        rows, self._known_ends = len(self._table.rows), None
+        rows = len(self._table.rows)
         for job, occupancy in list(self.by_job.items()):
             if len(occupancy.total) < rows:
                 self._put(job, occupancy.widened(rows))
@@ -201,7 +229,10 @@ class RunningGangs:
             self.stopping[job] = occupancy
         if any(task.ends_at is not None for task in occupancy.gang.tasks):
             self.ending[job] = occupancy
-            self._known_ends = None
+            self._forget_end(job)
+            self._last_number += 1
+            self._numbers[job] = self._last_number
+            self._newly_ending[self._last_number] = occupancy
 
     def remove(self, job: str) -> None:
         known = self.by_job.pop(job, None)
@@ -209,9 +240,14 @@ class RunningGangs:
             return
         del self._gangs_to_change(known.gang.queue)[job]
         self.stopping.pop(job, None)
-        if self.ending.pop(job, None) is not None:
-            self._known_ends = None
+        self.ending.pop(job, None)
+        self._forget_end(job)
         self._count(known.gang, -1)
+
+    def _forget_end(self, job: str) -> None:
+        number = self._numbers.pop(job, None)
+        if number is not None and self._newly_ending.pop(number, None) is None:
+            self._no_longer_ending.add(number)
 
     def _count(self, gang: RunningGang, sign: int) -> None:
         for task in gang.tasks:
@@ -231,12 +267,16 @@ class RunningGangs:
         """The queues that have had running gangs."""
         return list(self._in_queue)
 
+    def in_queue(self, queue: str) -> Iterable[Occupancy]:
+        """The running gangs of a queue."""
+        return self._in_queue.get(queue, {}).values()
+
     def evictable(self, queue: str) -> EvictableOfQueue:
         """The gangs of a queue that can be evicted. Computed anew only when its gangs have
         changed."""
         known = self._evictable.get(queue)
         if known is None:
-            gangs = self._in_queue.get(queue, {}).values()
+            gangs = self.in_queue(queue)
             priorities = [
                 o.lowest for o in gangs if o.gang.evictable or o.gang.job in self.stopping
             ]
@@ -262,9 +302,14 @@ class RunningGangs:
                 yield occupancy.occupants[position]
 
     def known_ends(self) -> KnownEnds:
-        """The tasks whose end is known. Computed anew only when they have changed."""
-        if self._known_ends is None:
-            self._known_ends = KnownEnds(self.ending.values(), len(self._table.rows))
+        """The tasks whose end is known."""
+        rows = len(self._table.rows)
+        if self._known_ends.amounts.shape[1] < rows:
+            self._known_ends, self._no_longer_ending = KnownEnds(rows), set()
+            self._newly_ending = {self._numbers[job]: each for job, each in self.ending.items()}
+        if self._no_longer_ending or self._newly_ending:
+            ends = self._known_ends.after(self._no_longer_ending, self._newly_ending)
+            self._known_ends, self._no_longer_ending, self._newly_ending = ends, set(), {}
         return self._known_ends
 
 
