@@ -29,12 +29,19 @@ def running(name: str, gpus: int, ends_s: int | None, node: str = "n1") -> dict[
 
 
 def scenario(
-    gpus: int, runs: list[dict[str, Any]], waits: list[dict[str, Any]], **policy: object
+    gpus: int,
+    runs: list[dict[str, Any]],
+    waits: list[dict[str, Any]],
+    nodes: tuple[str, ...] = ("n1",),
+    **policy: object,
 ) -> Scenario:
     read = read_scenario(
         {
             "name": "reserved-starts",
-            "nodes": [{"name": "n1", "resources": {"gpu": gpus}}],
+            "nodes": [
+                {"name": name, "labels": {"name": name}, "resources": {"gpu": gpus}}
+                for name in nodes
+            ],
             "running": runs,
             "pending": waits,
         }
@@ -124,3 +131,22 @@ def test_a_start_that_a_more_important_gang_delays_is_broken() -> None:
     later = scenario(4, runs, [gang("head", 4, time_limit_s=600), {**urgent, "priority": -1}])
     kept = plan(next_state(before, made, later), NOW)
     assert (placed(kept), starts(kept), kept.broken_starts) == ([], {"head": 1000}, ())
+
+
+def test_a_reserved_start_moves_to_other_nodes_rather_than_to_a_later_time() -> None:
+    runs = [running("r1", 2, 1000, "n1"), running("r2", 2, 1000, "n2")]
+    head = gang("head", 4, time_limit_s=600)
+    before = scenario(4, runs, [head], ("n1", "n2"))
+    made = plan(before.state(), NOW)
+    [start] = made.reserved_starts
+    assert starts(made) == {"head": 1000}
+    # A more important gang takes the reserved node for longer than that.
+    urgent = gang("urgent", 2, priority=9, time_limit_s=3000)
+    urgent["tasks"][0]["node_selector"] = {"name": start.nodes[0]}
+    other = gang("other", 4, priority=5, time_limit_s=600)
+    after = scenario(4, runs, [urgent, other, head], ("n1", "n2"))
+    again = plan(next_state(before, made, after), NOW)
+    assert placed(again) == ["urgent"]
+    assert starts(again) == {"head": 1000, "other": 1645}
+    assert again.reserved_starts[0].nodes != start.nodes
+    assert again.broken_starts == ()
