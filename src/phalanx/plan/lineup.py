@@ -5,6 +5,7 @@ Of those gangs only the first few are served: others may be evicted for them, or
 """
 
 import heapq
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
@@ -91,7 +92,7 @@ class Lineup:
             keyed = [each for each in keyed if self._may_take(each[2].head)]
             firsts = first_of_each_queue(keyed)
         best = heapq.nsmallest(2 * policy.heads, keyed)
-        turns = heapq.nsmallest(policy.searches + 1, filter(self._has_turn, keyed))
+        turns = heapq.nsmallest(policy.searches + 1, self._with_turn(keyed))
         self.has_left_out = len(turns) > policy.searches
         turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
@@ -107,15 +108,15 @@ class Lineup:
             return True
         return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
 
-    def _has_turn(self, keyed: KeyedBucket) -> bool:
-        """Whether the first gang of a bucket may evict others and has not had its turn in this
-        round."""
-        work, first = self._work, keyed[2].first
-        return (
-            work.search.might_find(first.queue, first.priority)
-            and work.may_evict(first)
-            and keyed[2].head.job not in work.state.cursor.done
-        )
+    def _with_turn(self, keyed: list[KeyedBucket]) -> Iterator[KeyedBucket]:
+        """The buckets whose first gang may evict others and has not had its turn in this round."""
+        might_find, may_evict = self._work.search.might_find, self._work.may_evict
+        done = self._work.state.cursor.done
+        for each in keyed:
+            first = each[2].first
+            is_done = bool(done) and each[2].head.job in done
+            if might_find(first.queue, first.priority) and may_evict(first) and not is_done:
+                yield each
 
     def _add_group(self, group: GangGroup) -> None:
         work = self._work

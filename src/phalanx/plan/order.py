@@ -20,13 +20,14 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.user_shares import UserShares
 from phalanx.plan.first_gangs import SHARES_IF_LATE
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
-from phalanx.plan.pending import Bucket, KeyedBucket, order_key
+from phalanx.plan.pending import USUAL, Bucket, KeyedBucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 
 _Key = tuple[object, ...]
 
-#: After so many candidates of a queue without a prospect, all of its candidates are looked at.
+#: After so many candidates of a queue without a prospect, or one of so many of all its candidates,
+#: all of them are looked at.
 _HOPELESS = 8
 
 
@@ -56,17 +57,19 @@ class _Entry(NamedTuple):
 
     key: _Key
     number: int
-    candidate: Candidate | Bucket  #: a bucket: the first gang of it
+    candidate: Candidate
     #: Where gangs are ordered by user: the key for a share of the user.
     key_for: Callable[[tuple[float, ...]], _Key] | None = None
 
 
-def _candidate(entry: _Entry) -> Candidate:
-    """The candidate of an entry. Most entries are left out before it is needed."""
-    if isinstance(entry.candidate, Candidate):
-        return entry.candidate
-    head = entry.candidate.head
-    return Candidate((head,), head, entry.candidate, 0)
+def _candidate(entry: _Entry | KeyedBucket) -> Candidate:
+    """The candidate of an entry; of a bucket, its first gang. Most entries are left out before it
+    is needed."""
+    candidate = entry[2]
+    if isinstance(candidate, Candidate):
+        return candidate
+    head = candidate.head
+    return Candidate((head,), head, candidate, 0)
 
 
 class LineupView(Protocol):
@@ -104,7 +107,7 @@ class ServingOrder:
         self._shares = shares
         self._now = now
         self._users = users
-        self._heaps: dict[str, list[_Entry]] = {name: [] for name in shares.branches}
+        self._heaps: dict[str, list[_Entry | KeyedBucket]] = {name: [] for name in shares.branches}
         self._count = 0
         #: Buckets that have a candidate in a heap.
         self._buckets: set[Bucket] = set()
@@ -131,13 +134,14 @@ class ServingOrder:
             need, _ = bucket.amounts(shares.table)
             if not shares.share_could_hold(bucket.first.queue, need):
                 last.add(bucket)
-        for key, number, bucket in chain(fitting, short):
-            entry = _Entry((1, *key), number, bucket)
+        for keyed in chain(fitting, short):
+            key, number, bucket = keyed
+            entry: _Entry | KeyedBucket = keyed
             if self._users is not None:
-                candidate, head = _candidate(entry), bucket.head
+                candidate, head = _candidate(keyed), bucket.head
                 entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
-            elif late or last:
-                entry = _Entry((self._line(bucket.head, bucket), *key), number, bucket)
+            elif (late or last) and (line := self._line(bucket.head, bucket)) != USUAL:
+                entry = ((line, *key[1:]), number, bucket)
             heaps[bucket.first.queue].append(entry)
             self._buckets.add(bucket)
             self._count = max(self._count, number)
@@ -186,8 +190,8 @@ class ServingOrder:
         """The first key of a gang in its queue: late gangs, the others, and those that come
         last."""
         if gang.job in self._late:
-            return 0
-        return 2 if bucket in self._last else 1
+            return USUAL - 1
+        return USUAL + 1 if bucket in self._last else USUAL
 
     def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
         return line, *order_key(self._policy, ordered_as, self._now, share)
@@ -220,16 +224,17 @@ class ServingOrder:
         self.changed(candidate.queue)
         return candidate
 
-    def _remove_first(self, heap: list[_Entry]) -> None:
-        bucket = _candidate(heapq.heappop(heap)).bucket
+    def _remove_first(self, heap: list[_Entry | KeyedBucket]) -> None:
+        first = heapq.heappop(heap)[2]
+        bucket = first if isinstance(first, Bucket) else first.bucket
         if bucket is not None:
             self._buckets.remove(bucket)
 
-    def _remove_hopeless(self, heap: list[_Entry]) -> None:
+    def _remove_hopeless(self, heap: list[_Entry | KeyedBucket]) -> None:
         """Remove all buckets for which nothing can be done any more."""
-        kept: list[_Entry] = []
+        kept: list[_Entry | KeyedBucket] = []
         for entry in heap:
-            first = entry.candidate
+            first = entry[2]
             if isinstance(first, Bucket) and self._is_hopeless(first):
                 self._buckets.remove(first)
             else:
@@ -257,8 +262,9 @@ class ServingOrder:
                 self.add_shorter(candidate)
             else:
                 hopeless += 1
-                if hopeless % _HOPELESS == 0:
+                if hopeless > max(_HOPELESS, len(own) // _HOPELESS):
                     self._remove_hopeless(own)
+                    hopeless = 0
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
         # Gangs of a queue that has queues below it compete with those as a child would.
@@ -282,7 +288,7 @@ class ServingOrder:
         ranks = self._ranks
         return min(firsts, key=lambda p: ranks.get(p[0].queue.name) or self._rank(*p))[1]
 
-    def _update_keys(self, queue: str, heap: list[_Entry], users: UserShares) -> None:
+    def _update_keys(self, queue: str, heap: list[_Entry | KeyedBucket], users: UserShares) -> None:
         """Bring the keys up to date as far as the first candidate depends on them.
 
         A share that has grown moves candidates back, so only the first one has to be looked at; a
@@ -292,12 +298,12 @@ class ServingOrder:
             self._freed.remove(queue)
             heap[:] = [self._with_share(entry, users) for entry in heap]
             heapq.heapify(heap)
-        while (entry := self._with_share(heap[0], users)).key != heap[0].key:
+        while (entry := self._with_share(heap[0], users))[0] != heap[0][0]:
             heapq.heapreplace(heap, entry)
 
-    def _with_share(self, entry: _Entry, users: UserShares) -> _Entry:
+    def _with_share(self, entry: _Entry | KeyedBucket, users: UserShares) -> _Entry | KeyedBucket:
         """The entry with the present share of its user."""
-        if entry.key_for is None:
+        if not isinstance(entry, _Entry) or entry.key_for is None:
             return entry
         return entry._replace(key=entry.key_for(users.with_gang(_candidate(entry).last)))
 

@@ -26,6 +26,9 @@ from phalanx.plan.state.time_index import TimeIndex
 
 _Key = tuple[object, ...]
 
+#: The first key of most gangs of a queue: after those that are late, before those that come last.
+USUAL = 1
+
 
 class BucketKey:
     """What the gangs of a bucket have in common. A gang can have a thousand roles, so the hash is
@@ -122,11 +125,6 @@ class Bucket:
             known = self._amounts = (table, len(table.rows), minimum, requested)
         return known[2], known[3]
 
-    def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
-        """The order key of its first gang."""
-        keys = self._keys or self.keys(policy)
-        return keys[1] if now < keys[0] else keys[2]
-
     def keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
         """When its first gang starves, the order key of that gang before and from then on, and the
         time from which it may be late, whatever the median wait is."""
@@ -138,7 +136,8 @@ class Bucket:
             starves_at = head.since + policy.starve_after
             limit = comparable_limit(head.duration)
             late_from = max(starves_at, head.since + round(policy.max_wait * limit) // 2)
-        before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
+        before = (USUAL, *order_key(policy, head, -NEVER))
+        after = (USUAL, *order_key(policy, head, NEVER))
         self._keys = (starves_at, before, after, late_from)
         return self._keys
 
