@@ -54,6 +54,11 @@ class PlannedCluster:
         self._pending[gang.job] = gang
         self.state.put_pending(gang)
 
+    @property
+    def pending_jobs(self) -> int:
+        """The number of pending gangs."""
+        return len(self._pending)
+
     def remove_pending(self) -> None:
         """Remove all pending gangs."""
         for job in self._pending:

@@ -5,8 +5,10 @@ Work is counted, not timed, so that the same state always gives the same plan.
 
 import msgspec
 
-#: The work of a trial placement of the preemptor; that of looking at a candidate is 1.
+#: The work of a trial placement of the preemptor, and of counting its places; that of looking at a
+#: candidate is 1.
 _TRIAL = 20
+_COUNT = 5
 
 
 class SearchCursor(msgspec.Struct, frozen=True):
@@ -43,6 +45,10 @@ class SearchBudget:
     def try_placement(self) -> None:
         """Count the work of a trial placement."""
         self._left -= _TRIAL
+
+    def count_places(self) -> None:
+        """Count the work of counting the places of the preemptor."""
+        self._left -= _COUNT
 
     def allows_more(self) -> bool:
         """Whether a search may go on; if not, that is recorded."""

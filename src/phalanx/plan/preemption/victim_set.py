@@ -12,6 +12,7 @@ import numpy as np
 
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
+from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.preemption.candidates import (
@@ -89,15 +90,31 @@ class VictimSetSearch:
 
     def _fits(self) -> bool:
         """Whether the preemptor may and can start without the chosen units."""
+        gang = self._gangs[0]
+        if len(self._gangs) == 1 and gang.pack is None and is_simple(gang):
+            # It fits if and only if enough tasks do: no need to choose their places.
+            self._budget.count_places()
+            return self._may_start() and self._places_of(gang) >= gang.need
         trials = self._place()
         undo_all(trials)
         return trials is not None
 
+    def _places_of(self, gang: PendingGang) -> int:
+        """How many tasks of the first role of a gang fit."""
+        if len(self._capacities) == 1 and self._allowed is None:
+            return self._capacities[0].fit(gang.roles[0].request).total
+        trial = PlacementTrial(gang, self._capacities, self._allowed)
+        return int(trial.counts(gang.roles[0]).sum())
+
+    def _may_start(self) -> bool:
+        """Whether the preemptor may start without the chosen units, if it fits."""
+        chosen = self._chosen
+        return chosen.guards_hold and self._eligibility.allows_start(chosen.by_number.values())
+
     def _place(self) -> tuple[PlacementTrial, ...] | None:
         """Place every gang of the preemptor; None if one is not allowed or does not fit."""
         self._budget.try_placement()
-        chosen = self._chosen
-        if not chosen.guards_hold or not self._eligibility.allows_start(chosen.by_number.values()):
+        if not self._may_start():
             return None
         trials = place_all(self._trials())
         if trials is not None and not self._eligibility.allows_placement(trials):
