@@ -94,7 +94,7 @@ class VictimSetSearch:
         if len(self._gangs) == 1 and gang.pack is None and is_simple(gang):
             # It fits if and only if enough tasks do: no need to choose their places.
             self._budget.count_places()
-            return self._may_start() and self._places_of(gang) >= gang.need
+            return self._is_allowed() and self._places_of(gang) >= gang.need
         trials = self._place()
         undo_all(trials)
         return trials is not None
@@ -106,15 +106,15 @@ class VictimSetSearch:
         trial = PlacementTrial(gang, self._capacities, self._allowed)
         return int(trial.counts(gang.roles[0]).sum())
 
-    def _may_start(self) -> bool:
-        """Whether the preemptor may start without the chosen units, if it fits."""
+    def _is_allowed(self) -> bool:
+        """Whether the preemptor is allowed a start without the chosen units, if it fits."""
         chosen = self._chosen
         return chosen.guards_hold and self._eligibility.allows_start(chosen.by_number.values())
 
     def _place(self) -> tuple[PlacementTrial, ...] | None:
         """Place every gang of the preemptor; None if one is not allowed or does not fit."""
         self._budget.try_placement()
-        if not self._may_start():
+        if not self._is_allowed():
             return None
         trials = place_all(self._trials())
         if trials is not None and not self._eligibility.allows_placement(trials):
