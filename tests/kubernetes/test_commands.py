@@ -18,7 +18,14 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.pool import POOL, Pool
-from tests.kubernetes.test_scheduler import GPU, bound, gang, pending_reason, priority_class
+from tests.kubernetes.test_scheduler import (
+    GPU,
+    bound,
+    eventually_event,
+    gang,
+    pending_reason,
+    priority_class,
+)
 from tests.kubernetes.test_scheduler import scheduler as running_scheduler
 
 TFJOB = ROOT / "examples" / "kubernetes" / "tfjob.yaml"
@@ -98,6 +105,8 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
         for name in ("second-0", "second-1", "second-2"):
             await pool.create_pod(name, requests={GPU: "1"}, **gang("second", 3))
         await pending_reason(pool, "second-2", "2 of 3 pods fit (short of GPUs)")
+        # Events are written after the reasons.
+        await eventually_event(pool, "FailedScheduling", "2 of 3 pods fit (short of GPUs)")
     [written] = await at.read("why", "second-1")
     assert written["gang"]["name"] == "second"
     assert {pod["reason"] for pod in written["gang"]["pods"]} == {"Unschedulable"}
