@@ -25,7 +25,7 @@ def state_dir(tmp_path: Path) -> StateDir:
 
 
 def test_a_regular_file_is_read_to_a_limit(state_dir: StateDir) -> None:
-    state_dir.task_file(KEY, CHECKPOINT_OUT).write_bytes(b"0123456789")
+    Path(state_dir.task_file(KEY, CHECKPOINT_OUT)).write_bytes(b"0123456789")
     file = state_dir.open_task_file(KEY, CHECKPOINT_OUT)
     assert (file.size_bytes, file.read(2, 3), file.read(8, 100)) == (10, b"234", b"89")
     file.close()
@@ -40,7 +40,7 @@ def test_no_symbolic_link_is_followed_in_any_folder_that_a_task_can_replace(
     secret.parent.mkdir(parents=True)
     secret.write_text("secret")
     for replaced, target in (
-        (state_dir.task_file(KEY, CHECKPOINT_OUT), secret),
+        (Path(state_dir.task_file(KEY, CHECKPOINT_OUT)), secret),
         (state_dir.attempt(KEY), secret.parent),
         (state_dir.attempts, secret.parent.parent),
     ):
@@ -48,7 +48,7 @@ def test_no_symbolic_link_is_followed_in_any_folder_that_a_task_can_replace(
         if replaced.exists():
             state_dir.discard(replaced)
         replaced.symlink_to(target)
-        assert state_dir.task_file(KEY, CHECKPOINT_OUT).read_text() == "secret"
+        assert Path(state_dir.task_file(KEY, CHECKPOINT_OUT)).read_text() == "secret"
         with pytest.raises(UnusableFile):
             state_dir.open_task_file(KEY, CHECKPOINT_OUT)
         state_dir.discard(replaced)
@@ -121,7 +121,7 @@ def test_what_cannot_be_removed_is_tried_once_and_the_rest_is_removed(
     state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "kept", "b"):
-        state_dir.task_file(KEY, name).touch()
+        Path(state_dir.task_file(KEY, name)).touch()
     unlink = os.unlink
 
     def refuse(name: str, *, dir_fd: int | None = None) -> None:

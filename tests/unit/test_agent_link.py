@@ -103,7 +103,7 @@ def test_only_running_fenced_attempts_need_a_lease() -> None:
 
 
 def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(state_dir: StateDir) -> None:
-    path = state_dir.task_file(KEY, PROGRESS)
+    path = Path(state_dir.task_file(KEY, PROGRESS))
     file = ProgressFile(state_dir, KEY)
     assert file.read() is None
     state_dir.create_attempt(KEY)
@@ -122,12 +122,12 @@ def test_lines_that_are_not_progress_cost_little(state_dir: StateDir) -> None:
     state_dir.create_attempt(KEY)
     file = ProgressFile(state_dir, KEY)
     huge = b'{"step": ' + b"9" * 5000 + b"}\n"
-    state_dir.task_file(KEY, PROGRESS).write_bytes(huge + b"{\n" * 100_000)
+    Path(state_dir.task_file(KEY, PROGRESS)).write_bytes(huge + b"{\n" * 100_000)
     for _ in range(5):
         assert file.read() is None
     [problem] = file.problems
     assert problem.startswith('the progress file has a line that is not progress: "{')
-    with state_dir.task_file(KEY, PROGRESS).open("ab") as more:
+    with Path(state_dir.task_file(KEY, PROGRESS)).open("ab") as more:
         more.write(b'{"step": 5}\n')
     assert file.read() == TaskProgress(5)
 
@@ -137,7 +137,7 @@ def progress_of(state_dir: StateDir, *lines: str, watched: str = "") -> Progress
     if watched:
         state_dir.write_task_file(KEY, WATCH, msgspec.json.encode(watch(yaml.safe_load(watched))))
     text = "".join(f"{line}\n" for line in lines)
-    state_dir.task_file(KEY, PROGRESS).write_text(text)
+    Path(state_dir.task_file(KEY, PROGRESS)).write_text(text)
     return ProgressFile(state_dir, KEY)
 
 
@@ -232,7 +232,7 @@ def test_rules_that_the_task_has_changed_are_a_problem(state_dir: StateDir) -> N
 
 def test_a_progress_file_that_grows_too_fast_is_read_from_its_end(state_dir: StateDir) -> None:
     state_dir.create_attempt(KEY)
-    path, file = state_dir.task_file(KEY, PROGRESS), ProgressFile(state_dir, KEY)
+    path, file = Path(state_dir.task_file(KEY, PROGRESS)), ProgressFile(state_dir, KEY)
     path.write_bytes(b'{"step": 1}\n' * 200_000 + b'{"step": 2}\n')
     assert file.read() == TaskProgress(2)
     assert not file.problems, "a worker that starts again finds the file of a long attempt"
@@ -251,7 +251,7 @@ def test_a_progress_file_that_grows_too_fast_is_read_from_its_end(state_dir: Sta
 def test_a_line_that_is_longer_than_what_is_read_of_the_file_is_noted(state_dir: StateDir) -> None:
     state_dir.create_attempt(KEY)
     file = ProgressFile(state_dir, KEY)
-    state_dir.task_file(KEY, PROGRESS).write_bytes(b"1" * 2 * 1024**2 + b"\n")
+    Path(state_dir.task_file(KEY, PROGRESS)).write_bytes(b"1" * 2 * 1024**2 + b"\n")
     assert file.read() is None
     [problem] = file.problems
     assert problem.startswith("the progress file has a line of more than 64.0 KiB")

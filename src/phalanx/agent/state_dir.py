@@ -108,10 +108,12 @@ class StateDir:
 
         Raises OSError.
         """
-        self._ensure_folder(self.attempts)
-        for folder in (self.path, self.attempts):
-            if stat.S_IMODE(folder.stat().st_mode) != self._passage_mode:
-                folder.chmod(self._passage_mode)
+        passage = stat.S_IFDIR | self._passage_mode
+        if _mode(self.attempts) != passage:
+            self._ensure_folder(self.attempts)
+            self.attempts.chmod(self._passage_mode)
+        if _mode(self.path) != passage:
+            self.path.chmod(self._passage_mode)
 
     def _ensure_folder(self, path: Path) -> None:
         """Create a folder if there is none, in place of anything else. Raises OSError."""
@@ -156,9 +158,17 @@ class StateDir:
     def attempt(self, key: AttemptKey) -> Path:
         return self.attempts / attempt_name(key)
 
-    def task_file(self, key: AttemptKey, name: str) -> Path:
+    def task_file(self, key: AttemptKey, name: str) -> str:
         """The path of a file that an attempt's task reads or writes."""
-        return self.attempt(key) / name
+        return f"{self.attempts}/{attempt_name(key)}/{name}"
+
+    def has_task_files(self, key: AttemptKey) -> bool:
+        """Whether there is anything in the folder of an attempt, or something else in its place."""
+        try:
+            with os.scandir(self.attempt(key)) as entries:
+                return next(entries, None) is not None
+        except OSError:
+            return True
 
     def open_task_file(self, key: AttemptKey, name: str) -> TaskFile:
         """Raises FileNotFoundError, UnusableFile."""
@@ -235,6 +245,14 @@ class StateDir:
         except FileNotFoundError:
             self.trash.mkdir(mode=0o700, exist_ok=True)  # a task may have removed it
             path.rename(target)
+
+
+def _mode(path: Path) -> int:
+    """The kind and the permissions of what is at the path; 0 if there is nothing."""
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
 
 
 def _is_usable(path: Path, kind: int) -> bool:

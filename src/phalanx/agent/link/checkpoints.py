@@ -41,7 +41,7 @@ class Checkpoints:
                 f"the server has no checkpoint for {key[0]} (status {reply.status})"
             )
         self._state_dir.write_task_file(key, CHECKPOINT_IN, reply.body)
-        variables = {"PHALANX_CHECKPOINT_IN": str(self._state_dir.task_file(key, CHECKPOINT_IN))}
+        variables = {"PHALANX_CHECKPOINT_IN": self._state_dir.task_file(key, CHECKPOINT_IN)}
         if len(reply.body) <= _INLINE_BYTES:
             variables["CHECKPOINT_DATA"] = base64.b64encode(reply.body).decode()
         return variables

@@ -54,7 +54,9 @@ class AttemptController:
         self.secret_files = starter.secret_files
         self._cleanup = AttemptCleanup(spawner, self.trash, self.attempts, starter, self.logs)
         saver = CheckpointSaver(self.checkpoints, self._problems)
-        self._updates = StatusUpdates(self.attempts, self.reports, self.progress, self.logs, saver)
+        self._updates = StatusUpdates(
+            state_dir, self.attempts, self.reports, self.progress, self.logs, saver
+        )
         self._instructions = Instructions(
             spawner, self.attempts, starter, self._updates, self._cleanup
         )

@@ -6,6 +6,7 @@ latest values of each interval.
 
 import asyncio
 import math
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 
@@ -177,7 +178,7 @@ class ProgressFile:
     def _has_nothing_new(self) -> bool:
         """Whether there is no file, or one of the size that was read: the usual case, and cheap."""
         try:
-            status = self._state_dir.task_file(self._key, PROGRESS).lstat()
+            status = os.lstat(self._state_dir.task_file(self._key, PROGRESS))
         except FileNotFoundError:
             return True
         except OSError:
@@ -217,10 +218,10 @@ class ProgressWatcher:
         if key not in self._files:
             self._files[key] = ProgressFile(self._state_dir, key)
 
-    def unwatch(self, key: AttemptKey) -> None:
-        """Read the file for the last time, and report what is wrong with it."""
+    def unwatch(self, key: AttemptKey, *, has_files: bool) -> None:
+        """Read the file for the last time, if there is one, and report what is wrong with it."""
         file = self._files.pop(key, None)
-        if file is not None:
+        if file is not None and has_files:
             self._read(key, file, is_last=True)
 
     async def run(self) -> None:

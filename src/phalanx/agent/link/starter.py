@@ -53,7 +53,7 @@ class AttemptStarter:
         self.secret_files = SecretFiles(state_dir.path)
         self._containers = containers
         self._users = TaskUsers(policy.users, state_dir.uid_file)
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind()
         self._fetches = BackgroundCalls()
         #: The attempts that are prepared, with the variables for their checkpoint.
         self._prepared: dict[AttemptKey, dict[str, str]] = {}
@@ -207,8 +207,8 @@ class AttemptStarter:
             return
         own = {} if user is None else identity(user, self._state_dir.attempt(key))
         env = self._environment | own | spec.env | self._prepared.pop(key)
-        env["PHALANX_PROGRESS"] = str(self._state_dir.task_file(key, PROGRESS))
-        env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.task_file(key, CHECKPOINT_OUT))
+        env["PHALANX_PROGRESS"] = self._state_dir.task_file(key, PROGRESS)
+        env["PHALANX_CHECKPOINT_OUT"] = self._state_dir.task_file(key, CHECKPOINT_OUT)
         paths = (env.get("PYTHONPATH"), str(self._state_dir.python))
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if self._checkpoints.limit_bytes:

@@ -11,24 +11,27 @@ from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.progress import ProgressWatcher
 from phalanx.agent.link.reports import TaskReports, report_of
 from phalanx.agent.messages import AttemptKey, AttemptStatus
+from phalanx.agent.state_dir import StateDir
 from phalanx.agent.task_files import TaskFile
 
 
 class StatusUpdates:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
+        state_dir: StateDir,
         attempts: AttemptTable,
         reports: TaskReports,
         progress: ProgressWatcher,
         logs: LogShipper,
         saver: CheckpointSaver,
     ) -> None:
+        self._state_dir = state_dir
         self._attempts = attempts
         self._reports = reports
         self._progress = progress
         self._logs = logs
         self._saver = saver
-        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger().bind()
         self._saves = BackgroundCalls()
 
     def handle(self, status: AttemptStatus) -> None:
@@ -55,7 +58,8 @@ class StatusUpdates:
 
     def _ended(self, status: AttemptStatus) -> None:
         """Take what the attempt has left, and report its end in any case."""
-        self._progress.unwatch(status.key)
+        has_files = self._state_dir.has_task_files(status.key)
+        self._progress.unwatch(status.key, has_files=has_files)
         log = self._log.debug if status.exit_code == 0 else self._log.info
         log(
             "task ended",
@@ -70,7 +74,7 @@ class StatusUpdates:
             self._logs.finish(status.key, status.output_bytes)
         else:
             self._logs.drop(status.key)
-        checkpoint = self._saver.open(status) if status.started else None
+        checkpoint = self._saver.open(status) if status.started and has_files else None
         if checkpoint is not None:
             self._saves.start(status.key, self._save_checkpoint(status, checkpoint))
         else:
