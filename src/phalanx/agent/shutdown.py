@@ -51,7 +51,7 @@ class WorkerShutdown:
         self._log.info("shutting down", tasks="stopping")
         self._link.is_leaving = True
         self._link.answered.clear()
-        self._controller.reports.ready.set()
+        self._controller.reports.announce()
         kill = asyncio.create_task(self._kill_on(signals.second))
         try:
             await self._stop_tasks()

@@ -57,7 +57,9 @@ class HttpReply(NamedTuple):
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, on_idle: Callable[["_Connection"], None]) -> None:
+        """`on_idle` is called when a reply has arrived, also if its call was cancelled."""
+        self._on_idle = on_idle
         self.is_open = False
         self.is_fresh = True
         self.is_sending = False  #: a part of the request has not been sent
@@ -114,9 +116,12 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         reply = HttpReply(self._parser.get_status_code(), self._headers, b"".join(self._body))
-        if not self._parser.should_keep_alive():
-            self.close()
+        is_reusable = self._parser.should_keep_alive() and not self.is_sending
         self._expect_reply()
+        if is_reusable:
+            self._on_idle(self)
+        else:
+            self.close()
         if self._reply is not None and not self._reply.done():
             self._reply.set_result(reply)
 
@@ -186,12 +191,11 @@ class HttpClient:
             was_fresh, connection.is_fresh = connection.is_fresh, False
             try:
                 connection.is_sending = body is not None
-                reply = self._reuse_after(connection, connection.send(request))
+                reply = connection.send(request)
                 async with asyncio.timeout(timeout_s):
                     if body is not None:
                         await connection.send_file(body, reply)
-                    # Cancelling the call must not cancel the reply: it frees the connection.
-                    return await asyncio.shield(reply)
+                    return await reply
             except TimeoutError:
                 connection.close()
                 raise
@@ -204,24 +208,11 @@ class HttpClient:
                     raise
                 # A server may close an idle connection at any time: try another connection.
 
-    def _reuse_after(
-        self, connection: _Connection, reply: "asyncio.Future[HttpReply]"
-    ) -> "asyncio.Future[HttpReply]":
-        """Return the connection to the idle ones when its reply has arrived."""
-
-        def arrived(done: "asyncio.Future[HttpReply]") -> None:
-            is_usable = (
-                connection.is_open
-                and not connection.is_sending
-                and connection.generation == self._generation
-            )
-            if done.cancelled() or done.exception() is not None or not is_usable:
-                connection.close()
-            else:
-                self._idle.append(connection)
-
-        reply.add_done_callback(arrived)
-        return reply
+    def _reuse(self, connection: _Connection) -> None:
+        if connection.generation == self._generation:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     async def _connection(self) -> _Connection:
         while self._idle:
@@ -231,7 +222,10 @@ class HttpClient:
         generation = self._generation
         async with asyncio.timeout(_CONNECT_S):
             _, connection = await asyncio.get_running_loop().create_connection(
-                _Connection, self._host, self._port, ssl=self._tls and self._tls()
+                lambda: _Connection(self._reuse),
+                self._host,
+                self._port,
+                ssl=self._tls and self._tls(),
             )
         connection.generation = generation
         self.local_address = connection.local_address

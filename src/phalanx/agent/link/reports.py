@@ -4,6 +4,8 @@ A report describes the present state, so a newer one replaces an older one.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
@@ -24,6 +26,9 @@ class TaskReports:
         self._problems: dict[AttemptKey, list[str]] = {}
         self._unsent_problems: dict[AttemptKey, str] = {}
         self._is_timer_set = False
+        self._has_new = False  #: since the last sync
+        #: The call that the server holds: it ends as soon as there are reports to send.
+        self._held_call: asyncio.Timeout | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -37,7 +42,7 @@ class TaskReports:
     def put_now(self, report: TaskReport) -> None:
         """Send the report at once, with those that wait."""
         self._store(report)
-        self.ready.set()
+        self.announce()
 
     def _store(self, report: TaskReport) -> None:
         key = (report.id, report.epoch)
@@ -83,6 +88,8 @@ class TaskReports:
 
     def to_send(self, *, full: bool) -> tuple[TaskReport, ...]:
         """The reports for the next sync: on every attempt, or those not acknowledged yet."""
+        self.ready.clear()
+        self._has_new = False
         for key in self._unsent_problems.keys() & self._unacknowledged.keys():
             report, problem = self._unacknowledged[key], self._unsent_problems[key]
             self._unacknowledged[key] = replace(report, problem=problem)
@@ -97,14 +104,32 @@ class TaskReports:
             if self._unacknowledged.get(key) is report:
                 del self._unacknowledged[key]
 
+    @asynccontextmanager
+    async def interrupting(self) -> AsyncIterator[None]:
+        """End the block with TimeoutError as soon as there are reports to send."""
+        try:
+            async with asyncio.timeout(None) as self._held_call:
+                yield
+        finally:
+            self._held_call = None
+
     def _set_timer(self) -> None:
+        self._has_new = True
         if not self._is_timer_set:
             self._is_timer_set = True
             asyncio.get_running_loop().call_later(_COALESCE_S, self._on_timer)
 
     def _on_timer(self) -> None:
         self._is_timer_set = False
+        if self._has_new:
+            self.announce()
+
+    def announce(self) -> None:
+        """Have the link make its next call to the server now."""
         self.ready.set()
+        if self._held_call is not None:
+            self._held_call.reschedule(asyncio.get_running_loop().time())
+            self._held_call = None
 
 
 def report_of(status: AttemptStatus) -> TaskReport | None:

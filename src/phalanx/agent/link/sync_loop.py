@@ -143,7 +143,6 @@ class Link:
         now = asyncio.get_running_loop().time()
         full = self._is_inventory_due or now >= self._inventory_at
         reports = self._controller.reports
-        reports.ready.clear()
         sent = reports.to_send(full=full)
         self._seq += 1
         seq, wait_s = self._seq, self._wait_s()
@@ -187,18 +186,12 @@ class Link:
     async def _exchange(self, request: SyncRequest, wait_s: float) -> SyncReply | None:
         """The reply, or None if a new report came first or the reply does not apply."""
         path = f"/workers/{quote(self._registration.id)}/sync"
-        call = asyncio.create_task(
-            self._server.call("POST", path, _encode(request), timeout_s=wait_s + _REPLY_SLACK_S)
-        )
-        report = asyncio.create_task(self._controller.reports.ready.wait())
+        timeout_s = wait_s + _REPLY_SLACK_S
         try:
-            await asyncio.wait([call, report], return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():
-                return None  # the next call replaces the one that the server holds
-            reply = call.result()
-        finally:
-            report.cancel()
-            call.cancel()
+            async with self._controller.reports.interrupting():
+                reply = await self._server.call("POST", path, _encode(request), timeout_s=timeout_s)
+        except TimeoutError:
+            return None  # the next call replaces the one that the server holds
         if reply.status == 200:
             return self._accepted(self._decode(reply.body))
         if reply.status == 409:
