@@ -9,6 +9,7 @@ V = TypeVar("V")
 
 #: The entries are spread over this many parts.
 _PARTS = 256
+_NO_DEFAULT = object()
 
 
 class ForkableDict(MutableMapping[str, V]):
@@ -57,6 +58,20 @@ class ForkableDict(MutableMapping[str, V]):
     def __delitem__(self, key: str) -> None:
         del self._writable(key)[key]
         self._size -= 1
+
+    @overload
+    def pop(self, key: str, /) -> V: ...
+
+    @overload
+    def pop(self, key: str, /, default: V | D) -> V | D: ...
+
+    def pop(self, key: str, /, default: object = _NO_DEFAULT) -> object:
+        if key not in self._parts[crc32(key.encode()) % _PARTS]:
+            if default is _NO_DEFAULT:
+                raise KeyError(key)
+            return default
+        self._size -= 1
+        return self._writable(key).pop(key)
 
     def _writable(self, key: str) -> dict[str, V]:
         number = crc32(key.encode()) % _PARTS

@@ -29,17 +29,23 @@ class ClusterCounts(msgspec.Struct, frozen=True):
 def count_cluster(state: PlannerState, plan: Plan) -> ClusterCounts:
     reasons = plan.reasons.tally()
     counts = ClusterCounts(Counter(), Counter(), Counter(), reasons, Counter(), Counter())
+    # Most gangs have as many tasks in each state as many others.
+    alike: Counter[int] = Counter()
+    examples: dict[int, Gang] = {}
     for gang in state.gangs.values():
         if isinstance(gang, Array):
             # Its other elements are jobs of their own.
             counts.jobs[Phase.PENDING] += gang.number_in(WAITING)
             continue
         counts.jobs[gang.job.phase] += 1
-        for task_state in State:
-            count = gang.count(task_state)
-            if count:
-                counts.tasks[_shown(task_state)] += count
+        alike[gang.counts] += 1
+        examples[gang.counts] = gang
         _add_usage(counts, gang)
+    for packed, gangs in alike.items():
+        for task_state in State:
+            count = examples[packed].count(task_state)
+            if count:
+                counts.tasks[_shown(task_state)] += gangs * count
     for node in state.nodes.values():
         counts.workers[_status(node.worker)] += 1
         if node.worker.lost_at is None:
