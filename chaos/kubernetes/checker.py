@@ -156,7 +156,7 @@ class ApiHistory:
             staying = [uid for uid in live if not self.pods[uid].is_terminating]
             if each.evicted_s is not None and staying:
                 self._check_since(each.evicted_s, now_s, number, each, "after one was evicted")
-            elif not (each.is_complete or each.is_disturbed) and live and staying == live:
+            elif self._is_partial(each) and live and staying == live:
                 self._check_since(each.began_s, now_s, number, each, "after its first bind")
 
     def _check_since(
@@ -171,9 +171,14 @@ class ApiHistory:
     def partial_rounds(self) -> int:
         """How many rounds are incomplete now."""
         return sum(
-            not each.is_complete and not each.is_disturbed and bool(each.uids & self.pods.keys())
+            self._is_partial(each) and bool(each.uids & self.pods.keys())
             for each in self._rounds.values()
         )
+
+    def _is_partial(self, seen: SeenRound) -> bool:
+        """Whether a round stopped half way, and no later one has bound the rest of the gang."""
+        bound = (bool(p.spec.node_name) and gang_of(p) == seen.gang for p in self.pods.values())
+        return not (seen.is_complete or seen.is_disturbed) and sum(bound) < seen.binds
 
     # The end
 

@@ -68,6 +68,14 @@ def test_a_gang_that_stays_bound_in_part_is_a_violation() -> None:
     assert story.missing(PAIR) == {"whole-gangs"}
 
 
+def test_a_gang_that_a_later_round_completes_is_whole() -> None:
+    story = Story()
+    story.put(member(0, node="n"), member(1))
+    story.put(member(1, node="m", round="later/1/1"))
+    story.history.check_partial(100.0)
+    assert (story.rules(), story.missing(PAIR), story.history.partial_rounds()) == (set(), set(), 0)
+
+
 def test_a_gang_that_has_lost_a_member_may_stay_in_part() -> None:
     story = Story()
     story.put(member(0, node="n"), member(1))
