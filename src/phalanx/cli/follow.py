@@ -12,7 +12,7 @@ from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, is_quiet, note, print_task_output
 from phalanx.cli.progress_text import progress_line
-from phalanx.cli.visible_text import visible
+from phalanx.cli.visible_text import say, visible
 from phalanx.core import records
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
@@ -157,5 +157,5 @@ def print_end(job: "JobDetail", name: str = "job") -> None:
     screen = console(on_stderr=True)
     screen.print(end.append(f": {reason}" if reason else ""))
     if job.elements is not None and job.phase is not Phase.DONE:
-        screen.print(f"list its elements with `phalanx jobs {job.name}`")
-        screen.print(f"run those that failed again with `phalanx retry {job.name} --failed`")
+        say(f"list its elements with `phalanx jobs {job.name}`", err=True)
+        say(f"run those that failed again with `phalanx retry {job.name} --failed`", err=True)
