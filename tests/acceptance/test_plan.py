@@ -166,10 +166,11 @@ def test_an_invalid_job_is_refused_with_file_and_path(terminal: Terminal, tmp_pa
 
 def test_a_manifest_is_planned_without_its_image(own_server: Server, tmp_path: Path) -> None:
     terminal, path = Terminal(own_server.url), tmp_path / "pod.yaml"
+    image = f"127.0.0.1:1/busybox@sha256:{64 * '0'}"  # no registry is asked for the digest of a tag
     path.write_text(
         "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
         "spec: {minAvailable: 1, tasks: [{name: w, replicas: 1, template: {spec: {containers:"
-        " [{name: c, image: busybox, command: [sleep, '1']}]}}}]}\n"
+        f" [{{name: c, image: '{image}', command: [sleep, '1']}}]}}}}}}]}}\n"
     )
     with Worker(own_server.url, "w-1", gpu=2):
         assert terminal.type("plan", "-f", str(path)).out.startswith("the job would never start: ")

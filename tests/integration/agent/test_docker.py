@@ -181,8 +181,14 @@ async def test_a_start_that_the_daemon_finishes_late_is_no_second_attempt(site: 
 async def test_output_and_exit_code_survive_a_restart_of_the_daemon(site: Site) -> None:
     job = await site.submit(f"echo before; {WAIT} echo after; exit 5", restart="never")
     await site.written("ready")
-    site.storages[0].stop()
-    site.storages[0].start()
+    daemon = site.storages[0]
+
+    async def has_started() -> bool:
+        return not daemon.commands("start")
+
+    await eventually(has_started, PATIENCE_S, site.machine.log)
+    daemon.stop()
+    daemon.start()
     (site.shared / "go").touch()
     failed = await site.fleet.reach(job, "failed")
     assert failed["cause"] == "task 0 exited with code 5 on w-0"
