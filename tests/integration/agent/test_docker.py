@@ -179,20 +179,26 @@ async def test_a_start_that_the_daemon_finishes_late_is_no_second_attempt(site: 
 
 
 async def test_output_and_exit_code_survive_a_restart_of_the_daemon(site: Site) -> None:
-    job = await site.submit(f"echo before; {WAIT} echo after; exit 5", restart="never")
+    repeated = "while ! test -e /shared/seen; do echo after; sleep 0.1; done;"
+    job = await site.submit(f"echo before; {WAIT} {repeated} exit 5", restart="never")
     await site.written("ready")
-    daemon = site.storages[0]
+    daemon, log = site.storages[0], site.machine.log
 
     async def has_started() -> bool:
         return not daemon.commands("start")
 
-    await eventually(has_started, PATIENCE_S, site.machine.log)
+    async def is_followed_again() -> bool:
+        return "after" in await site.logs(job)
+
+    await eventually(has_started, PATIENCE_S, log)
     daemon.stop()
     daemon.start()
     (site.shared / "go").touch()
+    await eventually(is_followed_again, PATIENCE_S, log)
+    (site.shared / "seen").touch()
     failed = await site.fleet.reach(job, "failed")
     assert failed["cause"] == "task 0 exited with code 5 on w-0"
-    assert (await site.logs(job)).split() == ["before", "after"]
+    assert set((await site.logs(job)).split()) == {"before", "after"}
 
 
 async def test_a_task_whose_monitor_is_killed_ends_with_it(site: Site) -> None:

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 #: How long the monitor waits for a daemon that does not answer.
 _DAEMON_S = 60.0
-_AGAIN_S = 0.5
+#: What a container writes while no monitor is connected is lost.
+_AGAIN_S = 0.1
 _MOST_BYTES = 1 << 20
 _FRAME_BYTES = 8
 _SIZE = slice(4, 8)
