@@ -103,7 +103,8 @@ async def read(  # noqa: PLR0913, PLR0917
 ) -> Stream:
     """The output of one task as it is; of several tasks, with `ROLE/INDEX | ` before each line.
 
-    With `follow` the stream continues, over all attempts, until the job has ended.
+    With `follow` the stream continues, over all attempts, until the job has ended. The output of a
+    job that ended a moment ago is read with what its workers send after its end.
     """
     services = services_of(request)
     target = await find(request, job_id)
@@ -117,7 +118,7 @@ async def read(  # noqa: PLR0913, PLR0917
     if tail is not None:
         await reader.skip_to_tail(output, tail)
     return Stream(
-        while_authorised(request, reader.read(output, follow=follow)),
+        while_authorised(request, reader.read(output, follow=follow or not target.job.is_live)),
         media_type="text/plain; charset=utf-8",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -331,6 +331,18 @@ async def test_followers_get_output_that_arrives_after_the_end() -> None:
             assert await anext(lines) == "last words"
 
 
+async def test_the_output_of_a_job_that_has_just_ended_is_read_with_what_arrives_late() -> None:
+    info = Info(linger_s=PATIENCE_S)
+    async with serving(MemoryStore(clock=wall_clock), info=info) as server:
+        writer = await a_writer(server)
+        await writer.write(0, b"first\n")
+        await writer.end()
+        async with following(server, writer.job, query="") as lines:
+            assert await anext(lines) == "first"
+            await writer.write(6, b"last words\n")
+            assert await anext(lines) == "last words"
+
+
 async def test_lines_of_several_tasks_are_whole_and_in_arrival_order(
     server: Running,
 ) -> None:
