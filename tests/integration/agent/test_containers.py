@@ -210,6 +210,11 @@ async def test_the_program_of_the_image_gets_the_arguments(site: ContainerSite[S
     ]
     assert await site.logs(second["id"]) == "an argument\n"
     assert not await site.records(second["id"], "TaskPreparing"), "it was in the storage"
+
+    async def are_removed() -> bool:
+        return not storage.podman("ps", "--all", "--quiet")
+
+    await eventually(are_removed, PATIENCE_S, site.machine.log)
     storage.podman("image", "rm", "--force", f"{site.host}/entry@{digest}", f"{site.host}/entry:1")
     third = await site.finished(None, image=f"entry@{digest}", args=["again"], backoff="0s")
     assert (third["phase"], third["attempt"]) == ("done", 2)
