@@ -7,8 +7,8 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PEERS  := $(VENV)/.peers
 ARGS   ?=
-# Many tests wait for processes, so there are three times as many workers as cores. The slow files come first.
-WORKERS ?= $(shell expr 3 \* $$(nproc))
+# Many tests wait for processes, so there are twice as many workers as cores. The slow files come first.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo kube-demo test soak chaos kube-chaos fuzz check format docs recording screenshots bench lock clean
