@@ -3,8 +3,6 @@
 import base64
 import hashlib
 import json
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -24,14 +21,6 @@ storage: {{filesystem: {{rootdirectory: {folder}}}}}
 http: {{addr: 127.0.0.1:{port}}}
 log: {{level: error}}
 """
-
-
-def require_registry() -> None:
-    """Skip where Debian's docker-registry is not installed; fail there in CI."""
-    if shutil.which("docker-registry") is None:
-        if os.environ.get("CI"):
-            pytest.fail("docker-registry is not installed")
-        pytest.skip("docker-registry is not installed")
 
 
 class SigningKey:

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.pages import HOW_TO, blocks
 from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment, until
+from tests.requirements import leave_out, require_programs
 
 ROOT = Path(__file__).parents[2]
 LONG_S = 3 * PATIENCE_S
@@ -53,7 +53,7 @@ def needed(module: str, *packages: str) -> str:
     """The Python that has it, or a skip that says how to get it."""
     program = python_with(module)
     if program is None:
-        pytest.skip(f"no Python here has {module}; apt-get install -y {' '.join(packages)}")
+        leave_out(f"no Python here has {module}; apt-get install -y {' '.join(packages)}")
     return program
 
 
@@ -313,8 +313,7 @@ def test_mpi_runs_in_the_tasks_of_the_gang(tmp_path: Path) -> None:
 
 
 def test_the_recipe_for_mpi_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("mpirun") is None:
-        pytest.skip("no mpirun here; apt-get install -y openmpi-bin")
+    require_programs("mpirun")
     monkeypatch.chdir(tmp_path)
     program = "import os; print('rank', os.environ['OMPI_COMM_WORLD_RANK'], flush=True)\n"
     (tmp_path / "pi.py").write_text(program)

@@ -14,7 +14,7 @@ import pytest
 from phalanx.secrets.encryption import add_key
 from tests.acceptance.fleet import Fleet
 from tests.image_registry import PATIENCE_S, Registry, SigningKey
-from tests.integration.agent.registry import Storage, skip_without_podman
+from tests.integration.agent.registry import Storage, require_podman
 from tests.training_run import CRON, IMAGE, JOB
 
 BUCKET = "s3://hidden-bucket-5c1f"
@@ -51,7 +51,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    skip_without_podman()
+    require_podman()
     monkeypatch.chdir(tmp_path)
     add_key(tmp_path / "keys" / "secret.key")
     state = tmp_path / "state"

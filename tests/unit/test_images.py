@@ -7,7 +7,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.image_registry import Registry, SigningKey, require_registry
+from tests.image_registry import Registry, SigningKey
+from tests.requirements import require_programs
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.validation import job_spec
@@ -35,7 +36,7 @@ from phalanx.wire.sync import RequiredSignature
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    require_registry()
+    require_programs("docker-registry")
     with Registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
 

@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from phalanx.agent.containers.oci_wrapper import write_wrapper
 from tests.integration.agent.registry import busybox
 from tests.integration.server.waiting import PATIENCE_S
+from tests.requirements import require_programs, require_root
 
 NEEDED = ("dockerd", "docker", "containerd", "runc", "docker-init", "busybox", "docker-registry")
 #: Before the command of a worker: Docker needs a worker that has the same control group in every
@@ -27,15 +26,9 @@ SAME_GROUP = (
 )
 
 
-def skip_without_docker() -> None:
-    """Docker needs root and some programs. Where CI is set, a missing one fails the test."""
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if os.geteuid() != 0:
-        pytest.skip("containers need root")
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"{', '.join(missing)} is not installed", pytrace=False)
-    if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed")
+def require_docker() -> None:
+    require_root()
+    require_programs(*NEEDED)
 
 
 class DockerDaemon:

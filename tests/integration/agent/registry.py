@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.requirements import require_programs, require_root
 
 #: The programs of the image.
 _APPLETS = "sh cat cp echo env grep head id ls mkdir rmdir sleep tail test touch true false sync rm"
@@ -31,15 +30,9 @@ _WORKDIRS = (
 NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry", "gpg")
 
 
-def skip_without_podman() -> None:
-    """Containers need root and some programs. Where CI is set, a missing one fails the test."""
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if os.geteuid() != 0:
-        pytest.skip("containers need root")
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"{', '.join(missing)} is not installed", pytrace=False)
-    if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed")
+def require_podman() -> None:
+    require_root()
+    require_programs(*NEEDED)
 
 
 class Storage:

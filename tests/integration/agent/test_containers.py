@@ -24,7 +24,7 @@ from tests.integration.agent.registry import (
     NEEDED,
     Registry,
     Storage,
-    skip_without_podman,
+    require_podman,
 )
 from tests.integration.server.waiting import PATIENCE_S, eventually
 
@@ -88,7 +88,7 @@ spec:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def registry(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Registry]:
-    skip_without_podman()
+    require_podman()
     registry = Registry(tmp_path_factory.mktemp("registry"))
     await registry.start()
     yield registry

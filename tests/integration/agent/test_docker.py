@@ -18,7 +18,7 @@ from tests.integration.agent.container_site import (
     children,
     container_pids,
 )
-from tests.integration.agent.docker_daemon import SAME_GROUP, DockerDaemon, skip_without_docker
+from tests.integration.agent.docker_daemon import SAME_GROUP, DockerDaemon, require_docker
 from tests.integration.agent.machines import Fleet, is_alive
 from tests.integration.agent.registry import Registry
 from tests.integration.server.waiting import PATIENCE_S, eventually
@@ -30,7 +30,7 @@ Site = ContainerSite[DockerDaemon]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def registry(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Registry]:
-    skip_without_docker()
+    require_docker()
     registry = Registry(tmp_path_factory.mktemp("registry"))
     await registry.start()
     yield registry

@@ -18,15 +18,15 @@ from phalanx.agent.link.container_preparation import ContainerPreparation, Conta
 from phalanx.agent.messages import TaskLimits
 from phalanx.agent.state_dir import StateDir
 from phalanx.wire.sync import TaskSpec
-from tests.integration.agent.docker_daemon import DockerDaemon, skip_without_docker
-from tests.integration.agent.registry import LOGIN, Registry, Storage, skip_without_podman
+from tests.integration.agent.docker_daemon import DockerDaemon, require_docker
+from tests.integration.agent.registry import LOGIN, Registry, Storage, require_podman
 
 KEY = ("j-1.0", 1)
 
 
 @pytest_asyncio.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    skip_without_podman()
+    require_podman()
     registry = Registry(tmp_path, has_login=True)
     await registry.start()
     yield registry
@@ -74,7 +74,7 @@ async def test_an_image_that_one_namespace_has_pulled_is_given_only_to_those_wit
 async def test_docker_gives_an_image_that_it_has_only_to_those_with_a_login(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_without_docker()
+    require_docker()
     daemon, reports = DockerDaemon(), list[str]()
     try:
         daemon.start()
