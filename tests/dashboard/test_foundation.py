@@ -343,6 +343,21 @@ async def test_a_hidden_tab_loads_nothing_until_it_is_shown(cluster: Running, pa
     await page.get_by_role("link", name="ml/unseen").wait_for()
 
 
+async def test_a_page_whose_server_answers_looks_for_no_other_server(
+    cluster: Running, page: Page
+) -> None:
+    await page.clock.install()
+    looked: list[str] = []
+    page.on("request", lambda request: looked.append(request.url))
+    await open_page(page, cluster.url, "jobs", "Jobs")
+    await page.get_by_text("· live").wait_for()
+    looked.clear()
+    await page.clock.fast_forward(10_000)
+    await submit(cluster, "later")
+    await page.get_by_role("link", name="ml/later").wait_for()
+    assert f"{cluster.url}/readyz" not in looked
+
+
 async def test_the_page_of_a_standby_moves_to_the_leader(page: Page) -> None:
     database = MemoryDatabase()
 

@@ -318,6 +318,8 @@ async function loadServers() {
 function onState(connection) {
   state.connection = connection;
   if (connection === "live") {
+    clearTimeout(moving);
+    moving = 0;
     loadServers();
     refresh();
   }
