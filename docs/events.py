@@ -137,7 +137,9 @@ EXAMPLES: tuple[Record, ...] = (
     records.WorkerDeclaredLost(W1),
     records.WorkerRecovered(W1),
     records.WorkerDeleted(W1, "ada"),
-    records.WorkerCordoned(W1, "3 jobs failed first on this worker within 10 minutes"),
+    records.WorkerCordoned(
+        W1, "3 jobs of 2 users failed on this worker within 10 minutes, and not elsewhere"
+    ),
     records.WorkerUncordoned(W1),
     records.WorkerDraining(W1, "new kernel", 0, "ada"),
     records.WorkerShuttingDown(W1),

@@ -75,14 +75,28 @@ def test_ranks_of_several_workers_with_the_same_earliest_step_suspect_none_of_th
 def test_abnormal_values_of_three_jobs_cordon_the_worker_they_began_on() -> None:
     driver = Driver()
     driver.fleet("a", "b")
-    for _ in range(3):
-        job = driver.submit(spec(watch={"loss": {"nan": "event"}}))
+    for owner in ("ada", "bob", "ada"):
+        job = driver.submit(spec(2, watch={"loss": {"nan": "event"}}), owner=owner)
+        driver.run(job, "a", "b")
+        report_nan(driver, job, 0, step=7)
+        driver.advance(JUDGED_S)
+    reason = (
+        "3 jobs of 2 users failed or had an abnormal value on this worker within 10 minutes, and"
+        " not elsewhere"
+    )
+    cordoned = [each for each in driver.records if isinstance(each, WorkerCordoned)]
+    assert [(each.worker, each.why) for each in cordoned] == [("a", reason)]
+
+
+def test_abnormal_values_of_jobs_that_run_on_one_worker_only_do_not_cordon_it() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob", "eve", "ada"):
+        job = driver.submit(spec(watch={"loss": {"nan": "event"}}), owner=owner)
         driver.run(job, "a")
         report_nan(driver, job, 0, step=7)
         driver.advance(JUDGED_S)
-    reason = "3 jobs failed or had an abnormal value first on this worker within 10 minutes"
-    cordoned = [each for each in driver.records if isinstance(each, WorkerCordoned)]
-    assert [(each.worker, each.why) for each in cordoned] == [("a", reason)]
+    assert driver.workers["a"].cordoned is None
 
 
 def test_a_job_with_abnormal_values_on_two_workers_is_held_against_neither() -> None:

@@ -594,32 +594,122 @@ def test_avoided_workers_are_listed_once_and_up_to_a_cap() -> None:
     assert driver.job(job).avoid == tuple(names[-16:])
 
 
-def failing_first(driver: Driver, worker: str, **fields: Any) -> str:
-    job = driver.submit(spec(**fields))
+def failing_first(
+    driver: Driver, worker: str, owner: str = "ada", after_s: float = 1, **fields: Any
+) -> str:
+    job = driver.submit(spec(**fields), owner=owner)
     driver.run(job, worker)
+    driver.advance(after_s)
     driver.fail(job, 0)
     return job
 
 
-def test_three_first_failures_of_distinct_jobs_cordon_a_worker() -> None:
+def failing_only_on(driver: Driver, worker: str, owner: str = "ada") -> None:
+    """A job fails on the worker and is done on another one."""
+    job = failing_first(driver, worker, owner)
+    driver.run(job, "b")
+    driver.exit(job, 0)
+    assert driver.phase(job) is Phase.DONE
+
+
+def test_jobs_of_two_users_that_fail_on_one_worker_and_succeed_elsewhere_cordon_it() -> None:
     driver = Driver()
     driver.fleet("a", "b")
-    for _ in range(2):
-        failing_first(driver, "a")
+    failing_only_on(driver, "a", owner="ada")
+    failing_only_on(driver, "a", owner="bob")
     assert driver.workers["a"].cordoned is None
-    failing_first(driver, "a")
-    assert driver.workers["a"].cordoned == "3 jobs failed first on this worker within 10 minutes"
+    failing_only_on(driver, "a", owner="ada")
+    reason = "3 jobs of 2 users failed on this worker within 10 minutes, and not elsewhere"
+    assert driver.workers["a"].cordoned == reason
     assert driver.workers["b"].cordoned is None
     assert [r.worker for r in driver.records if isinstance(r, WorkerCordoned)] == ["a"]
 
 
+def test_jobs_that_run_elsewhere_longer_than_on_the_worker_count_against_it() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob", "eve"):
+        driver.run(failing_first(driver, "a", owner), "b")
+    failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is not None
+
+
+def test_jobs_that_have_just_started_elsewhere_do_not_count_yet() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    jobs = [failing_first(driver, "a", owner, after_s=10) for owner in ("ada", "bob", "eve")]
+    for job in jobs:
+        driver.run(job, "b")
+    failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is None
+
+
+@pytest.mark.parametrize("max_retries", [1, 3])
+def test_broken_programs_that_fail_first_on_a_worker_do_not_cordon_it(max_retries: int) -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for owner in ("ada", "ada", "bob", "eve"):
+        failing_first(driver, "a", owner, max_retries=max_retries)
+    assert driver.workers["a"].cordoned is None
+
+
+def test_flaky_programs_of_one_user_do_not_cordon_a_worker() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for _ in range(5):
+        failing_only_on(driver, "a", owner="ada")
+    assert driver.workers["a"].cordoned is None
+
+
+def test_programs_that_succeed_on_the_worker_at_another_try_do_not_count_against_it() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob", "eve"):
+        job = failing_first(driver, "a", owner)
+        driver.run(job, "a")
+        driver.exit(job, 0)
+    assert driver.workers["a"].cordoned is None
+    assert not driver.workers["a"].suspicions
+
+
+def test_programs_that_are_missing_on_one_worker_do_not_cordon_it() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob", "eve"):
+        job = driver.submit(spec(), owner=owner)
+        lack_program(driver, job, "a")
+        driver.run(job, "b")
+        driver.exit(job, 0)
+    assert driver.workers["a"].cordoned is None
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_a_worker_that_cannot_start_what_others_start_is_cordoned(is_released: bool) -> None:
+    """The reason is the machine's, so jobs of one user suffice."""
+    driver = Driver()
+    driver.fleet("a", "b")
+    for _ in range(3):
+        job = driver.submit(spec())
+        driver.place(job, "a")
+        if is_released:
+            driver.accept(job)
+        driver.apply(SpawnFailed(f"{job}.0", driver.job(job).epoch, "no space left on device"))
+        assert driver.workers["a"].cordoned is None
+        driver.run(job, "b")
+        driver.exit(job, 0)
+    reason = "3 jobs could not be started on this worker within 10 minutes, and not elsewhere"
+    assert driver.workers["a"].cordoned == reason
+
+
 def test_the_last_worker_that_is_open_is_not_cordoned_for_failures() -> None:
     driver = Driver()
-    driver.worker("a")
-    for _ in range(5):
-        failing_first(driver, "a")
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob", "eve"):
+        driver.run(failing_first(driver, "a", owner), "b")
+    driver.apply(CordonChanged("b", "a fan is broken"))
+    failing_first(driver, "a")
     assert driver.workers["a"].cordoned is None
-    driver.worker("b")
+    driver.apply(CordonChanged("b", None))
     failing_first(driver, "a")
     assert driver.workers["a"].cordoned is not None
 
@@ -627,30 +717,19 @@ def test_the_last_worker_that_is_open_is_not_cordoned_for_failures() -> None:
 def test_jobs_that_fail_wherever_they_are_cordon_no_worker() -> None:
     driver = Driver()
     driver.fleet("a", "b", "c")
-    for _ in range(4):
-        job = failing_first(driver, "a")
+    for owner in ("ada", "bob", "eve", "ada"):
+        job = failing_first(driver, "a", owner)
         driver.run(job, "b")
         driver.fail(job, 0)
     assert [worker.cordoned for worker in driver.workers.values()] == [None, None, None]
     assert not driver.workers["a"].suspicions
 
 
-def test_one_job_that_fails_again_and_again_does_not_cordon_a_worker() -> None:
+def test_failures_far_apart_do_not_cordon_a_worker() -> None:
     driver = Driver()
-    driver.worker("a")
-    job = driver.submit(spec(max_retries=9, backoff="1s"))
-    for _ in range(5):
-        driver.run(job, "a")
-        driver.fail(job, 0)
-        driver.advance(20)
-    assert driver.workers["a"].cordoned is None
-
-
-def test_first_failures_far_apart_do_not_cordon_a_worker() -> None:
-    driver = Driver()
-    driver.worker("a")
-    for _ in range(6):
-        failing_first(driver, "a")
+    driver.fleet("a", "b")
+    for owner in ("ada", "bob") * 3:
+        failing_only_on(driver, "a", owner)
         driver.advance(301)
     assert driver.workers["a"].cordoned is None
 
@@ -658,24 +737,23 @@ def test_first_failures_far_apart_do_not_cordon_a_worker() -> None:
 def test_only_the_first_failed_task_of_a_stop_raises_a_suspicion() -> None:
     driver = Driver()
     driver.fleet("a", "b")
-    for _ in range(3):
-        job = driver.submit(spec(2))
-        driver.run(job, "a", "b")
-        driver.fail(job, 0)
-        driver.fail(job, 1)
-        driver.advance(1)
-    assert driver.workers["a"].cordoned is not None
-    assert driver.workers["b"].cordoned is None
+    job = driver.submit(spec(2))
+    driver.run(job, "a", "b")
+    driver.fail(job, 0)
+    driver.fail(job, 1)
+    assert [each.job for each in driver.workers["a"].suspicions] == [job]
+    assert not driver.workers["b"].suspicions
 
 
 def test_uncordoning_a_worker_clears_its_suspicions() -> None:
     driver = Driver()
     driver.fleet("a", "b")
-    for _ in range(3):
-        failing_first(driver, "a")
+    for owner in ("ada", "bob", "eve"):
+        failing_only_on(driver, "a", owner)
+    assert driver.workers["a"].cordoned is not None
     driver.apply(CordonChanged("a", None))
-    for _ in range(2):
-        failing_first(driver, "a")
+    for owner in ("ada", "bob"):
+        failing_only_on(driver, "a", owner)
     assert driver.workers["a"].cordoned is None
 
 

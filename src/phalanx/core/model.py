@@ -429,12 +429,25 @@ class Limit(StrEnum):
     PROCESSES = "processes"  #: the number of processes and threads
 
 
+class SuspicionKind(StrEnum):
+    """What happened first on the suspected worker."""
+
+    START = "start"  #: the worker could not start a task, for a reason of its own
+    FAILURE = "failure"  #: a task failed
+    VALUE = "value"  #: a watched value was abnormal
+
+
 class Suspicion(msgspec.Struct, frozen=True):
     """A job whose first failed task, or first abnormal value, was on this worker."""
 
     job: str
     at: Micros
-    by_value: bool = False  #: a value was abnormal
+    owner: str = ""
+    kind: SuspicionKind = SuspicionKind.FAILURE
+    ran: Micros = 0  #: how long the task had run there
+    #: The job has shown elsewhere that it is not the cause. Of a job that still runs, see
+    #: `handlers/suspicion.py`.
+    counts: bool = False
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -312,8 +312,9 @@ _WORKERS: tuple[Option, ...] = (
     _of_core(
         "Workers",
         "suspect_jobs",
-        "A worker on which this many jobs failed first, or had an abnormal value first, within"
-        " `suspect_window` is cordoned.",
+        "A worker is cordoned after this many jobs, of at least two users, failed or had an"
+        " abnormal value on it within `suspect_window`, and ran elsewhere. Of jobs that it could"
+        " not start, those of one user suffice.",
         **_count(),
     ),
     _of_core(

@@ -13,7 +13,7 @@ from phalanx.core.events import AbnormalValue, AlarmsDue, ValuesAbnormal
 from phalanx.core.gang import Gang, GangProgress, rank_in
 from phalanx.core.handlers.requeue import forgive
 from phalanx.core.handlers.suspicion import blame
-from phalanx.core.model import RaisedAlarm, Task
+from phalanx.core.model import RaisedAlarm, SuspicionKind, Task
 from phalanx.core.records import TaskValueAbnormal, WorkerSuspected, about
 from phalanx.core.settings import ALARM_DELAY
 from phalanx.core.spec.watch import ACTIONS, WatchAction
@@ -116,7 +116,7 @@ def _suspect_origin(tx: Changes, gang: Gang, alarms: tuple[RaisedAlarm, ...]) ->
     first = [alarm for alarm in alarms if alarm.step == alarms[0].step]
     tasks = [gang.tasks[alarm.task] for alarm in first]
     is_one = len({task.worker for task in tasks}) == 1
-    if is_one and blame(tx, gang, tasks[0], by_value=True):
+    if is_one and blame(tx, gang, tasks[0], SuspicionKind.VALUE):
         tx.record(WorkerSuspected(*about(tasks[0]), first[0].rank, first[0].step))
 
 

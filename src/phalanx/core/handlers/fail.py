@@ -25,7 +25,7 @@ from phalanx.core.handlers.reserve import is_unclaimed, lose_reservation, return
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
 from phalanx.core.handlers.suspicion import blame
 from phalanx.core.lost_work import charge_lost_work, lost_work
-from phalanx.core.model import Exit, Task
+from phalanx.core.model import Exit, SuspicionKind, Task
 from phalanx.core.records import (
     ReservationLost,
     TaskDone,
@@ -71,6 +71,7 @@ class Failure(NamedTuple):
     exit: Exit | None = None
     exact: str | None = None  #: says more than the ending alone
     message: str = ""  #: from the worker
+    refused: bool = False  #: another try on this worker would fail too
 
     @property
     def move(self) -> Move:
@@ -80,6 +81,15 @@ class Failure(NamedTuple):
     def is_counted(self) -> bool:
         """Whether it counts as a failure of the job. A stop by the worker does not."""
         return self.ending is not TaskEnding.STOPPED
+
+    @property
+    def suspicion(self) -> SuspicionKind | None:
+        """What the worker of the task is suspected of. The loss of a worker says enough, and what a
+        worker refuses to start has its cause in the job."""
+        if self.ending is TaskEnding.WORKER_LOST or self.refused:
+            return None
+        starts = (TaskEnding.SPAWN_FAILED, TaskEnding.START_TIMED_OUT)
+        return SuspicionKind.START if self.ending in starts else SuspicionKind.FAILURE
 
     def text(self, task: Task) -> str:
         """The rest of the sentence that begins with the task."""
@@ -135,7 +145,7 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    failure = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
+    failure = Failure(TaskEnding.SPAWN_FAILED, True, message=event.message, refused=event.final)
     is_reserved = task.state is State.RESERVED and not task.released
     # A gang that runs does not fail because some of its tasks cannot be prepared.
     if event.final and not (is_reserved and gang.job.attempt is not None):
@@ -145,6 +155,7 @@ def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     elif is_reserved:
         cause = causes.failed(task.index, failure.text(task))
         lose_reservation(tx, gang, Move.SPAWN_FAILED, str(cause), task.worker)
+        blame(tx, gang, task, failure.suspicion)
         _give_up_start(tx, gang, cause)
     else:
         fail(tx, gang, [task], failure)
@@ -262,7 +273,7 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     spec = gang.job.spec
     counted = failure.is_counted and count_failure(tx, gang)
     if counted and not has_alarms(gang):  # else the failure may follow from an abnormal value
-        blame(tx, gang, trigger, suspect=failure.move is not Move.WORKER_LOST)
+        blame(tx, gang, trigger, failure.suspicion)
     exhausted = gang.job.failures >= spec.max_retries or gang.job.cannot_start
     alone = (
         spec.restart is Restart.TASK

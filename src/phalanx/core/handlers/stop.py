@@ -24,6 +24,7 @@ from phalanx.core.handlers.reserve import (
     return_unclaimed,
     with_group,
 )
+from phalanx.core.handlers.suspicion import judge_job
 from phalanx.core.lost_work import charge_lost_work, lost_work, total
 from phalanx.core.model import EndState, Nomination, Phase, Shrink, StoppingState, Task
 from phalanx.core.records import (
@@ -149,6 +150,7 @@ def complete_if_done(tx: Changes, gang: Gang) -> None:
 def _end(tx: Changes, gang: Gang, verdict: Phase, cause: Cause) -> None:
     tx.set_job(gang, pending=None, end=EndState(verdict, cause))
     tx.verdicts.append((gang.job.id, verdict))
+    judge_job(tx, gang, verdict)
     tx.record(JobEnded(gang.job.id, verdict, str(cause), cause.job))
 
 
