@@ -111,6 +111,16 @@ def test_a_second_run_greets_when_its_own_workers_are_there(port: int, tmp_path:
     assert registered[0] != registered[1]
 
 
+def test_a_smaller_second_run_removes_the_workers_of_the_first(port: int, tmp_path: Path) -> None:
+    at = Terminal(f"http://127.0.0.1:{port}")
+    for count in (2, 1, 2):
+        with up(port, tmp_path, f"--workers={count}", PHALANX_LOOPBACK_OPEN="false") as running:
+            assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+            token = (tmp_path / "admin.token").read_text().strip()
+            listed = at.type("workers", "--json", PHALANX_TOKEN=token).json
+        assert [each["id"] for each in listed] == [f"w-{n + 1}" for n in range(count)]
+
+
 def test_a_worker_that_exits_is_restarted(port: int, tmp_path: Path) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path, "--workers", "1") as running:

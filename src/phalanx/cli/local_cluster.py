@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -215,13 +216,13 @@ class LocalCluster:
         answer = await self._answer(path)
         return answer if answer is not None and answer.status_code == 200 else None
 
-    async def _answer(self, path: str) -> httpx.Response | None:
+    async def _answer(self, path: str, method: str = "GET") -> httpx.Response | None:
         headers = {}
         if self._tokens is not None:
             headers["Authorization"] = f"Bearer {self._tokens.admin.read_text().strip()}"
         async with httpx.AsyncClient(timeout=1, headers=headers) as client:
             with contextlib.suppress(httpx.HTTPError):
-                return await client.get(self._url + path)
+                return await client.request(method, self._url + path)
         return None
 
     async def _watch(self) -> int:
@@ -251,6 +252,15 @@ class LocalCluster:
             await _stopped(server)
         await asyncio.gather(*self._readers)
 
+    async def _remove(self, others: set[str]) -> None:
+        """Remove the workers that an earlier run started and this one does not."""
+        for state in (self._folder / "workers" / name for name in others):
+            if not state.is_dir():
+                continue  # started by hand
+            answer = await self._answer(f"/workers/{state.name}", "DELETE")
+            if answer is not None and answer.is_success:
+                shutil.rmtree(state)
+
     async def _greet(self, begun: str) -> None:
         """Print the address and the next commands when all workers have registered since `begun`:
         the store also has the workers of an earlier run."""
@@ -260,6 +270,7 @@ class LocalCluster:
             answer = await self._get("/workers")
             listed = answer.json() if answer else ()
             registered = {each["id"] for each in listed if each["registered_at"] >= begun}
+        await self._remove({each["id"] for each in listed}.difference(self._workers))
         self._is_complete = True
         count = len(self._workers)
         gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""
