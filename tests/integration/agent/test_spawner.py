@@ -151,6 +151,12 @@ async def test_a_new_link_gets_every_attempt_that_was_not_forgotten(link: TestLi
         (("no-such-program",), None, "cannot run no-such-program: No such file or directory"),
         (("/etc/passwd",), None, "cannot run /etc/passwd: Permission denied"),
         (
+            ("echo $RANK",),
+            None,
+            "cannot run echo $RANK: No such file or directory; a line for the shell is run with"
+            " sh -c",
+        ),
+        (
             "true",
             "/nowhere",
             "cannot enter the working directory /nowhere: No such file or directory",

@@ -152,6 +152,8 @@ def _start(run: RunAttempt, output: int) -> int:
         if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
             raise
         why = f"cannot run {words[0]}: {_text(error)}"
+        if _is_missing(error) and len(words) == 1 and " " in words[0]:
+            why += "; a line for the shell is run with sh -c"
         raise StartError(why, is_final=_is_missing(error)) from None
 
 
