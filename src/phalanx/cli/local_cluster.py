@@ -264,13 +264,13 @@ class LocalCluster:
     async def _greet(self, begun: str) -> None:
         """Print the address and the next commands when all workers have registered since `begun`:
         the store also has the workers of an earlier run."""
-        registered: set[str] = set()
-        while not registered.issuperset(self._workers):
+        listed: dict[str, str] = {}  #: when each worker registered last
+        while not all(listed.get(name, "") >= begun for name in self._workers):
             await asyncio.sleep(_POLL_S)
             answer = await self._get("/workers")
-            listed = answer.json() if answer else ()
-            registered = {each["id"] for each in listed if each["registered_at"] >= begun}
-        await self._remove({each["id"] for each in listed}.difference(self._workers))
+            workers = answer.json() if answer else ()
+            listed = {each["id"]: each["registered_at"] for each in workers}
+        await self._remove(listed.keys() - self._workers)
         self._is_complete = True
         count = len(self._workers)
         gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""

@@ -262,9 +262,7 @@ def worker(  # noqa: PLR0913, PLR0917
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
         resources=detected.resources | amounts,
-        tags=(detected.labels if has_gpus else {})
-        | _labels(label or [])
-        | _ability_labels(tasks),
+        tags=(detected.labels if has_gpus else {}) | _labels(label or []) | _ability_labels(tasks),
         exec_addr=address,
         slots=slots,
     )
