@@ -8,6 +8,27 @@ from playwright.async_api import Page
 
 PATIENCE_MS = 30_000
 
+#: A script for every new document. `window.firstView` becomes the time in ms from the beginning of
+#: the navigation until the first frame with the data of the page was on the screen.
+NOTE_FIRST_VIEW = """
+new MutationObserver((_, observer) => {
+    const texts = document.querySelectorAll("main[aria-busy=false] :is(h1, h2, th, td, p)");
+    texts.forEach(each => each.setAttribute("elementtiming", "first view"));
+    if (texts.length) observer.disconnect();
+}).observe(document, { subtree: true, childList: true, attributeFilter: ["aria-busy"] });
+window.firstView = new Promise(resolve => {
+    new PerformanceObserver(list => {
+        resolve(Math.max(...list.getEntries().map(each => each.renderTime)));
+    }).observe({ type: "element", buffered: true });
+});
+"""
+
+#: Makes a page believe that its tab is hidden or shown.
+HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
 #: Problems of these kinds keep people from using a page.
 _SERIOUS = ("serious", "critical")
 

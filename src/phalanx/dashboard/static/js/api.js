@@ -1,5 +1,7 @@
 // Requests to the public HTTP API, which docs/reference/http.md describes.
 
+import { early } from "./early.js";
+
 export class ApiError extends Error {
   constructor(status, code, message, details) {
     super(message);
@@ -29,7 +31,7 @@ export async function call(method, path, { query, body, type, signal, key, text 
 
 async function reach(method, url, options) {
   try {
-    return await (early(method, url) || fetch(url, { method, redirect: "manual", cache: "no-store", ...options }));
+    return await (begun(method, url) || fetch(url, { method, redirect: "manual", cache: "no-store", ...options }));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw refused(new ApiError(0, "unreachable", "The server does not answer. Trying again."));
@@ -37,9 +39,9 @@ async function reach(method, url, options) {
 }
 
 // The answer to a request that early.js has begun, once.
-function early(method, url) {
-  const answer = method === "GET" && window.early.get(url);
-  window.early.delete(url);
+function begun(method, url) {
+  const answer = method === "GET" && early.get(url);
+  early.delete(url);
   return answer;
 }
 
@@ -53,7 +55,7 @@ async function errorOf(answer) {
 }
 
 function refused(error) {
-  window.early.clear(); // the others are refused too, and asked again after signing in
+  early.clear(); // the others are refused too, and asked again after signing in
   watchers.forEach((watcher) => watcher(error));
   return error;
 }

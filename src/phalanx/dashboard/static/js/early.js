@@ -1,6 +1,9 @@
-// The requests of the first view, which begin before the modules of the page are loaded. api.js takes their answers: the same
-// addresses as in `load` of the pages.
-(() => {
+// The requests of the first view, which begin before the page is drawn: by address, the same as in `load` of the pages. api.js
+// takes their answers.
+
+export const early = new Map();
+
+function addresses() {
   const [path, search] = location.hash.replace(/^#/, "").split("?");
   const [name = "overview", id] = path.split("/").filter(Boolean);
   const params = new URLSearchParams(search);
@@ -12,10 +15,11 @@
     cluster: ["/map", "/shares", "/overview"],
     queues: ["/shares"],
   };
-  window.early = new Map();
-  for (const url of ["/whoami", ...(urls[name] || [])]) {
-    const answer = fetch(url, { redirect: "manual", cache: "no-store" });
-    answer.catch(() => {}); // api.js says it
-    window.early.set(url, answer);
-  }
-})();
+  return ["/whoami", ...(urls[name] || [])];
+}
+
+for (const url of addresses()) {
+  const answer = fetch(url, { redirect: "manual", cache: "no-store" });
+  answer.catch(() => {}); // api.js says it
+  early.set(url, answer);
+}

@@ -1,8 +1,10 @@
-// The dashboard of Phalanx: plain ES modules without a build step, served from the wheel at /dashboard.
+// The dashboard of Phalanx: plain ES modules without a build step, served from the wheel at /dashboard. The server joins this
+// module and all that it imports to one file (phalanx/dashboard/scripts.py).
 //
 //   main.js           this file: the head of the page, which page is shown, signing in, when a page loads again
 //   pages.js          the list of pages                  pages/*.js    one page each, a function with the name of its file
-//   early.js          the requests of the first view, which begin before this module is loaded
+//   early.js          the requests of the first view, which begin before anything is drawn
+//   visibility.js     when this tab is visible
 //   dom.js            h() and render()                   components.js cards, tables, bars, dialogs, toasts
 //   api.js            requests to the public HTTP API    format.js     numbers, times, amounts
 //   live.js           events in this tab                 stream-worker.js, event-stream.js  one stream for all tabs
@@ -33,9 +35,10 @@ import { h, render } from "./dom.js";
 import { ApiError, call, get, onRefusal } from "./api.js";
 import { follow } from "./live.js";
 import { OtherServers } from "./other-servers.js";
-import { HEAD, loadOthers, PAGES } from "./pages.js";
+import { HEAD, PAGES } from "./pages.js";
 import { href, parse, setParams } from "./router.js";
 import { problem, toast } from "./components.js";
+import { visible } from "./visibility.js";
 
 const SOONEST_MS = 1000;
 const SHARE_OF_TIME = 10; // a page that took 0.5 s to load loads again after 5 s
@@ -44,28 +47,36 @@ const SERVERS_MS = 30_000; // how often the list of servers is loaded
 const MOVE_AFTER_MS = 5000; // the server did not answer for so long: look for another one
 const MOVE_AGAIN_MS = 2000;
 const PATIENCE_MS = 3000; // with a server that may be gone
+const AGAIN_MS = 2000; // after which the session is asked for again
+const FOLLOW_AFTER_MS = 100; // the first view is painted by then
+const BLANK_MS = 100; // data that arrive sooner are the first thing that is drawn: each frame delays the next one
 
 const app = document.getElementById("app");
-const state = { session: undefined, servers: null, connection: "connecting", page: null, name: "", error: null };
+const state = { session: undefined, servers: null, connection: "connecting", wasLive: false, page: null, name: "", error: null };
 let live = null;
 const others = new OtherServers();
 
 // Drawing
 
+let isBlank = true;
 let drawing = false;
+let drawn;
+const firstView = new Promise((resolve) => (drawn = resolve));
 function draw() {
+  if (isBlank && isLoading()) return;
+  if (isBlank) return drawNow();
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(() => {
-    drawing = false;
-    if (state.session && state.page && state.page.isLoaded && !state.page.isShown) {
-      state.page.isShown = true;
-      performance.mark("shown"); // for the benchmark
-      loadOthers();
-    }
-    render(app, head(), h("main", { id: "content", tabindex: -1, "aria-busy": String(isLoading()) }, content()));
-  });
+  requestAnimationFrame(drawNow);
 }
+
+function drawNow() {
+  isBlank = false;
+  drawing = false;
+  render(app, head(), h("main", { id: "content", tabindex: -1, "aria-busy": String(isLoading()) }, content()));
+  if (!isLoading()) drawn();
+}
+setTimeout(() => isBlank && drawNow(), BLANK_MS);
 
 function content() {
   if (state.session === null) return signIn();
@@ -102,13 +113,13 @@ function head() {
 
 const CONNECTIONS = {
   live: "live",
-  connecting: "reconnecting …",
   standby: "this server is a standby",
   "signed-out": "signed out",
 };
 
 function connection() {
-  return h("span", { role: "status" }, h("span.dot", { class: state.connection }), serverText(), CONNECTIONS[state.connection]);
+  const words = CONNECTIONS[state.connection] || (state.wasLive ? "reconnecting …" : "connecting …");
+  return h("span", { role: "status" }, h("span.dot", { class: state.connection }), serverText(), words);
 }
 
 function serverText() {
@@ -182,24 +193,30 @@ onRefusal((error) => {
     state.session = null;
     draw();
   }
-  if (error.status === 307) moveSoon(0);
+  if (error.status === 307) searchSoon(0);
 });
 
 // Another server leads, or this one does not answer: go to a server that answers. A standby only redirects, and a page cannot
 // follow. Until another server answers or this one leads, the page stays as it is.
-let moving = 0;
-function moveSoon(pauseMs) {
-  moving = moving || setTimeout(move, pauseMs);
+let search = null; // the search that goes on; a live page ends it
+function searchSoon(pauseMs) {
+  if (!search) keepSearching((search = {}), pauseMs);
 }
 
-async function move() {
-  if (state.connection === "standby" || !(await answersHere())) {
-    await loadServers();
-    if (await others.move()) return; // the timer stays set: this page is left
-  }
-  moving = 0;
-  if (["connecting", "standby"].includes(state.connection)) moveSoon(MOVE_AGAIN_MS);
+async function keepSearching(own, pauseMs) {
+  do {
+    await pause(pauseMs);
+    await visible();
+    if (search === own && (state.connection === "standby" || !(await answersHere()))) {
+      await loadServers();
+      if (search === own && (await others.move())) return; // the search stays set: this page is left
+    }
+    pauseMs = MOVE_AGAIN_MS;
+  } while (search === own && ["connecting", "standby"].includes(state.connection));
+  if (search === own) search = null;
 }
+
+const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
 
 // Whether this server answers, and leads.
 async function answersHere() {
@@ -234,8 +251,8 @@ function show() {
     draw();
   };
   const context = { parts, params, update: draw, ready, refresh, setParams, get session() { return state.session || {}; } };
-  const make = async () => (await PAGES[name]())[name](context);
-  state.page = { address, context, make, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false };
+  const page = { address, context, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false };
+  state.page = Object.assign(page, PAGES[name](context));
   const isFirst = state.name === "";
   state.name = name;
   state.error = null;
@@ -261,11 +278,6 @@ async function refreshNow() {
   page.timer = 0;
   const began = performance.now();
   try {
-    if (!page.load) {
-      const made = await page.make();
-      if (page.stop.signal.aborted) return made.close && made.close();
-      Object.assign(page, made);
-    }
     await page.load(page.stop.signal);
     page.isLoaded = true;
     if (state.page === page) state.error = null;
@@ -278,7 +290,7 @@ async function refreshNow() {
     page.isBusy = false;
     page.tookMs = performance.now() - began;
   }
-  if (page.title) document.title = `${page.title()} · Phalanx`;
+  document.title = `${page.title()} · Phalanx`;
   draw();
   if (page.isStale) refresh();
 }
@@ -318,13 +330,13 @@ async function loadServers() {
 function onState(connection) {
   state.connection = connection;
   if (connection === "live") {
-    clearTimeout(moving);
-    moving = 0;
+    state.wasLive = true;
+    search = null;
     loadServers();
     refresh();
   }
-  if (connection === "standby") moveSoon(0);
-  if (connection === "connecting") moveSoon(MOVE_AFTER_MS);
+  if (connection === "standby") searchSoon(0);
+  if (connection === "connecting") searchSoon(MOVE_AFTER_MS);
   if (connection === "signed-out" && state.session) start();
   draw();
 }
@@ -340,15 +352,23 @@ async function start() {
     if (error.status === 401) state.session = null;
     else {
       state.error = error;
-      setTimeout(start, 2000);
+      pause(AGAIN_MS).then(visible).then(start);
     }
   }
   if (state.session) {
     if (live) live.signedIn();
-    else live = follow({ onEvents: take, onResync: refresh, onState });
+    else followSoon();
     if (!state.page) show();
   }
   draw();
+}
+
+// The worker that follows the events is started after the first view, which it would delay.
+async function followSoon() {
+  await firstView;
+  await pause(FOLLOW_AFTER_MS);
+  await visible();
+  live ??= follow({ onEvents: take, onResync: refresh, onState });
 }
 
 addEventListener("hashchange", show);

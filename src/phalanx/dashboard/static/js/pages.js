@@ -1,14 +1,13 @@
-// The pages by the first part of their address, and those that the head of every page links to. The module of a page is
-// loaded when the page is opened first; those of the others follow when the browser has nothing to do.
+// The pages by the first part of their address, and those that the head of every page links to.
 
-export const PAGES = {
-  overview: () => import("./pages/overview.js"),
-  jobs: () => import("./pages/jobs.js"),
-  job: () => import("./pages/job.js"),
-  cluster: () => import("./pages/cluster.js"),
-  queues: () => import("./pages/queues.js"),
-  submit: () => import("./pages/submit.js"),
-};
+import { cluster } from "./pages/cluster.js";
+import { job } from "./pages/job.js";
+import { jobs } from "./pages/jobs.js";
+import { overview } from "./pages/overview.js";
+import { queues } from "./pages/queues.js";
+import { submit } from "./pages/submit.js";
+
+export const PAGES = { overview, jobs, job, cluster, queues, submit };
 
 export const HEAD = [
   ["overview", "Overview"],
@@ -17,10 +16,3 @@ export const HEAD = [
   ["queues", "Queues"],
   ["submit", "Submit"],
 ];
-
-// A page that is opened later, perhaps while no server answers, is there at once.
-export function loadOthers() {
-  const load = () => Object.values(PAGES).forEach((page) => page().catch(() => {}));
-  if (window.requestIdleCallback) requestIdleCallback(load, { timeout: 5000 });
-  else setTimeout(load, 2000);
-}

@@ -3,7 +3,7 @@
 // `lanesOf` reads the events of a job into segments and marks; `timeline` draws them. Times are milliseconds.
 
 import { h } from "./dom.js";
-import { clock, duration, plural } from "./format.js";
+import { clock, duration, plural, timeOfDay, timeWithSeconds } from "./format.js";
 
 const LANE = 22; // pixels
 const HEAD = 26;
@@ -145,7 +145,7 @@ function axis(from, span, scale, height) {
   const offset = new Date(from).getTimezoneOffset() * 60_000;
   const ticks = [];
   for (let time = Math.ceil((from - offset) / step) * step + offset; time <= from + span; time += step) ticks.push(time);
-  const text = (time) => new Date(time).toLocaleTimeString("en-GB", step < 60_000 ? {} : { hour: "2-digit", minute: "2-digit" });
+  const text = step < 60_000 ? timeWithSeconds : timeOfDay;
   return ticks.map((time) => [
     h("line.axis", { x1: scale(time), x2: scale(time), y1: HEAD - 6, y2: height - FOOT }),
     h("text", { x: scale(time), y: 12, "text-anchor": "middle" }, text(time)),

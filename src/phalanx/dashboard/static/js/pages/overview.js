@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { get } from "../api.js";
 import { card, choice, panel, table } from "../components.js";
 import { lineChart } from "../chart.js";
-import { clock, decimal, gpuHours, money, percent, plural, since, whole } from "../format.js";
+import { decimal, gpuHours, money, percent, plural, since, timeOfDay, whole } from "../format.js";
 import { pendingTable } from "../pending-table.js";
 import { queueSummary } from "../queue-bars.js";
 import { href } from "../router.js";
@@ -101,7 +101,7 @@ function usageChart(usage, now, span) {
       { points: total, class: "capacity", label: "GPUs of the cluster" },
       { points, class: "used", label: "GPUs in use", area: true },
     ],
-    x: { min: from, max: at, format: (time) => clock(time).slice(-8).slice(0, 5) },
+    x: { min: from, max: at, format: timeOfDay },
     y: { min: 0, max: Math.max(1, now.gpus, ...usage.points.map((point) => point.gpus)), format: (value) => decimal(value, 0) },
     label: `GPUs in use over the last ${span}: now ${decimal(now.used_gpus)} of ${decimal(now.gpus)}`,
   });
