@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.acceptance.fleet import Fleet
-from tests.dashboard.pages import PATIENCE_MS, accessibility_problems, open_page
+from tests.dashboard.pages import HIDE, PATIENCE_MS, accessibility_problems, open_page
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=PATIENCE_MS)
@@ -51,6 +51,11 @@ async def test_the_timeline_shows_which_task_failed_first_and_that_all_run_again
     lines = page.locator("pre.log")
     await expect(lines).to_contain_text("red <img src=x onerror=hacked=1>")
     assert "\x1b" not in (await lines.text_content() or "")
+    # A hidden tab does not follow the output.
+    async with page.expect_event("requestfailed", lambda request: "/logs?" in request.url):
+        await page.evaluate(HIDE, True)
+    async with page.expect_request("**/logs?*"):
+        await page.evaluate(HIDE, False)
     await page.get_by_label("Search").fill("nothing has this")
     await expect(lines).to_have_text("No line contains the text.")
     fleet.end(job)

@@ -1,4 +1,7 @@
-// The output of a job, followed: the latest lines as text. Control characters that terminals would obey are removed.
+// The output of a job, followed while the tab is visible: the latest lines as text. Control characters that terminals would obey
+// are removed.
+
+import { untilHidden, visible } from "./visibility.js";
 
 const BLOCK_LINES = 100; // lines are drawn in blocks, of which only the last one changes
 const MOST_BLOCKS = 50;
@@ -27,15 +30,18 @@ export class LogStream {
   }
 
   async run() {
-    while (!this.stop.signal.aborted) {
+    for (;;) {
+      await visible();
+      if (this.stop.signal.aborted) return;
+      const hidden = untilHidden();
       try {
-        await this.read();
+        await this.read(AbortSignal.any([this.stop.signal, hidden]));
         this.say("ended");
         return;
       } catch (error) {
         if (this.stop.signal.aborted) return;
         this.say("connecting");
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        if (!hidden.aborted) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
   }
@@ -45,16 +51,18 @@ export class LogStream {
     this.onLines();
   }
 
-  async read() {
-    const answer = await fetch(this.url, { signal: this.stop.signal, redirect: "manual", cache: "no-store" });
+  async read(signal) {
+    const answer = await fetch(this.url, { signal, redirect: "manual", cache: "no-store" });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    this.blocks = [];
+    let isNew = true; // the lines that were read before are replaced by the first new ones
     this.say("following");
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
+      if (isNew) this.blocks = [];
+      isNew = false;
       const parts = (rest + value).split("\n");
       rest = parts.pop().slice(-65_536);
       this.add(parts);

@@ -1,6 +1,6 @@
 // A SharedWorker: one event stream for all tabs of this browser, because a browser opens at most six connections to a host.
-// Events are passed on in batches. A hidden tab gets none, and reloads once when it is shown again. While every tab is
-// hidden the stream is closed.
+// Events are passed on in batches. A hidden tab gets none, and reloads once when it is shown again. A while after every tab is
+// hidden the stream is closed, and at once if no server answers.
 
 import { EventStream } from "./event-stream.js";
 
@@ -25,7 +25,10 @@ const stream = new EventStream({
     overflowed = true;
     if (sending === null) sending = setTimeout(send, 0);
   },
-  onState: (state) => tabs.forEach((tab, port) => port.postMessage({ type: "state", state })),
+  onState: (state) => {
+    tabs.forEach((tab, port) => port.postMessage({ type: "state", state }));
+    manage();
+  },
 });
 
 function send() {
@@ -49,6 +52,8 @@ function manage() {
     clearTimeout(sleeping);
     sleeping = null;
     stream.open();
+  } else if (stream.state !== "live") {
+    stream.close();
   } else if (sleeping === null) {
     sleeping = setTimeout(() => {
       sleeping = null;
