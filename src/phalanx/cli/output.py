@@ -188,10 +188,12 @@ def print_table_with_texts(
     rows: Sequence[Sequence[str | Text]],
     text_heading: str,
     texts: Sequence[str],
+    drop: Sequence[str] = (),
 ) -> None:
     """Print a table and a free text for each row. Where there is room, the texts are the last
     column, in whole words; else each stands below its row, a little further to the right. No column
-    is cut or left out."""
+    is cut. If the table is still too wide, the columns of `drop` are left out, the first of them
+    first."""
     width = console().width
     table = table_of(headings, rows, Narrow())
     room = width - (table.width or 0) - _COLUMN_GAP
@@ -204,7 +206,7 @@ def print_table_with_texts(
         table.width = width - room + column.width
         print_trimmed(table)
         return
-    heading, *lines = _rendered(table)
+    heading, *lines = _rendered(table_of(headings, rows, Narrow(drop=drop)))
     typer.echo(heading)
     for line, text in zip(lines, texts, strict=True):
         typer.echo(line)

@@ -104,7 +104,7 @@ class KubeScheduler:
         self._evictor = Evictor(client, may_act)
         self._calls = OpenCalls()
         self.groups = GroupWriter(client, may_act, self.events, budget, self._calls)
-        self.queues = QueueWriter(client, may_act, budget, settings.scheduler_names[0])
+        self.queues = QueueWriter(client, may_act, budget, settings.scheduler_names)
         self._unused_fields = UnusedFieldEvents(self.events, may_act)
         parts = (self.model, self._evictor, self._calls, self.events)
         self.preemptions = VictimEvictions(*parts, settings.checkpoint_wait_s)

@@ -53,6 +53,10 @@ class PodTable:
         """Whether pods with this scheduler name are placed here."""
         return scheduler_name in self._scheduler_names
 
+    def names_in_use(self) -> set[str]:
+        """The scheduler names of all pods."""
+        return {pod.spec.scheduler_name for pod in self.pods.values()}
+
     # Writing
 
     def put(self, pod: KubePod) -> set[str]:

@@ -1,6 +1,7 @@
 """What each queue uses and deserves now, and how many gangs run and are pending in it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from phalanx.core.time_units import Micros
@@ -22,8 +23,22 @@ class ClusterQueueUsage(NamedTuple):
     pending: int  #: gangs with pending pods
 
 
+def total_usage(parts: Iterable[ClusterQueueUsage]) -> ClusterQueueUsage:
+    """The sum of what several schedulers count."""
+    used: Counter[str] = Counter()
+    deserved: Counter[str] = Counter()
+    running = pending = 0
+    for part in parts:
+        used.update(part.used)
+        deserved.update(part.deserved)
+        running += part.running
+        pending += part.pending
+    return ClusterQueueUsage(dict(used), dict(deserved), running, pending)
+
+
 def queue_usage(model: ClusterModel, now: Micros) -> dict[str, ClusterQueueUsage]:
-    """By name: all queues, and those that gangs name although they cannot be used."""
+    """By name: all queues, and those that gangs name although they cannot be used. Gangs of other
+    schedulers do not count."""
     running: Counter[str] = Counter()
     pending: Counter[str] = Counter()
     for gang in model.gangs.gangs.values():
@@ -48,3 +63,13 @@ def queue_usage(model: ClusterModel, now: Micros) -> dict[str, ClusterQueueUsage
         )
         usage[name] = ClusterQueueUsage(used, deserved, running[name], pending[name])
     return usage
+
+
+def foreign_amounts(model: ClusterModel) -> defaultdict[str, Counter[str]]:
+    """By queue: what members of gangs request that other schedulers have bound."""
+    amounts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for gang in model.gangs.gangs.values():
+        for member in gang.of(MemberState.BOUND, MemberState.LEAVING):
+            if not model.pods.is_own(member.pod):
+                amounts[gang.queue].update(dict(member.request.resources))
+    return amounts

@@ -1,12 +1,13 @@
 """Queues as users see them: what each uses and deserves, and its gangs, in the status of the queue.
 
 A status is written when it has changed, at most once every few seconds, and within the budget of
-all writers.
+all writers. Several schedulers may have gangs in one queue: each writes a part of its own, and the
+sum of all parts.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -18,12 +19,17 @@ from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.api.resources import VOLCANO, Resource
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.model.queue_usage import ClusterQueueUsage, queue_usage
+from phalanx.kube.model.queue_usage import ClusterQueueUsage, foreign_amounts, queue_usage
 from phalanx.kube.model.queues import DEFAULT, queue_problem
 from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.metadata import ObjectCondition
 from phalanx.kube.writes.group_status import PENDING
-from phalanx.kube.writes.queue_status import changed_fields, native_status, volcano_status
+from phalanx.kube.writes.queue_status import (
+    changed_fields,
+    native_status,
+    volcano_status,
+    written_parts,
+)
 from phalanx.kube.writes.write_budget import WriteBudget
 from phalanx.manifest.gang_keys import GangFamily
 
@@ -41,21 +47,25 @@ class QueueObject(NamedTuple):
 
 
 class QueueWriter:
-    """Writes the queues that the scheduler of this name serves: those with gangs of it, and those
-    that no other scheduler has written."""
+    """Writes the queues of Phalanx, and those of Volcano that have gangs of this scheduler, which
+    serves these names."""
 
     def __init__(
-        self, client: ApiClient, may_act: Callable[[], bool], budget: WriteBudget, scheduler: str
+        self,
+        client: ApiClient,
+        may_act: Callable[[], bool],
+        budget: WriteBudget,
+        scheduler_names: Sequence[str],
     ) -> None:
         self.writes = 0
         self._client = client
         self._may_act = may_act
         self._budget = budget
-        self._scheduler = scheduler
+        self._scheduler_names = scheduler_names
         self._computed_s = 0.0
         self._written: set[str] = set()
         #: By uid: the fields to write, which the next report replaces.
-        self._due: dict[str, tuple[QueueObject, dict[str, Any]]] = {}
+        self.due: dict[str, tuple[QueueObject, dict[str, Any]]] = {}
         self._has_work = asyncio.Event()
 
     def report(self, model: ClusterModel, queues: Iterable[QueueObject]) -> None:
@@ -68,33 +78,47 @@ class QueueWriter:
         items = [item for item in queues if item.queue.metadata.uid in used]
         if not items:
             return
-        usage, phases = queue_usage(model, wall_clock()), _phases(model)
-        self._due.clear()
+        usage, in_use = queue_usage(model, wall_clock()), model.pods.names_in_use()
+        phases, foreign = _phases(model), foreign_amounts(model)
+        self.due.clear()
         for item in items:
             metadata = item.queue.metadata
             here = usage[metadata.name]
             if item.resource.group == VOLCANO:
-                status = volcano_status(here, phases[metadata.name])
-                is_ours = metadata.uid in self._written
+                allocated = Counter(here.used) + foreign[metadata.name]
+                status = volcano_status(allocated, phases[metadata.name])
+                is_ours = metadata.uid in self._written or here.running or here.pending
             else:
-                status = _native_status(model, item.queue, here) | {"scheduler": self._scheduler}
-                is_ours = item.queue.status.get("scheduler", "") in ("", self._scheduler)
+                parts = self._parts(item.queue, here, in_use)
+                status, is_ours = _native_status(model, item.queue, parts), True
             changed = changed_fields(status, item.queue.status)
-            if changed and (is_ours or here.running or here.pending):
-                self._due[metadata.uid] = (item, changed)
-        if self._due:
+            if changed and is_ours:
+                self.due[metadata.uid] = (item, changed)
+        if self.due:
             self._has_work.set()
+
+    def _parts(
+        self, queue: KubeQueue, here: ClusterQueueUsage, in_use: set[str]
+    ) -> dict[str, ClusterQueueUsage]:
+        """By scheduler names: what this scheduler counts, and what others have written. A scheduler
+        whose names no pod has is gone, and this one may have had fewer or more names before."""
+        parts = {
+            names: part
+            for names, part in written_parts(queue.status).items()
+            if (served := {*names.split(",")}) & in_use and served.isdisjoint(self._scheduler_names)
+        }
+        return parts | ({",".join(self._scheduler_names): here} if any(here) else {})
 
     async def run(self) -> None:
         """Write what is due, until cancelled."""
         while True:
             await self._has_work.wait()
-            if not self._due:
+            if not self.due:
                 self._has_work.clear()
                 continue
             await self._budget.take()
-            if self._due and self._may_act():
-                _, (item, status) = self._due.popitem()
+            if self.due and self._may_act():
+                _, (item, status) = self.due.popitem()
                 await self._write(item, status)
 
     async def _write(self, item: QueueObject, status: dict[str, Any]) -> None:
@@ -112,11 +136,11 @@ class QueueWriter:
 
 
 def _native_status(
-    model: ClusterModel, queue: KubeQueue, usage: ClusterQueueUsage
+    model: ClusterModel, queue: KubeQueue, parts: Mapping[str, ClusterQueueUsage]
 ) -> dict[str, Any]:
     before = msgspec.convert(queue.status.get("conditions") or (), tuple[ObjectCondition, ...])
     problem = queue_problem(queue.metadata.name, model.queues, model.state.queues)
-    return native_status(usage, problem, before, datetime.now(UTC))
+    return native_status(parts, problem, before, datetime.now(UTC))
 
 
 def _phases(model: ClusterModel) -> defaultdict[str, list[str]]:
