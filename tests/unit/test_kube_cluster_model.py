@@ -236,3 +236,17 @@ def test_a_version_that_plans_read_is_translated(fields: dict[str, Any]) -> None
     model = model_with(kube_pod("p", cpu=1))
     model.put_pod(kube_pod("p", **{"cpu": 1, **fields}))
     assert model.has_changed
+
+
+def test_a_gang_is_planned_when_all_of_its_pods_exist_and_not_when_all_are_bound() -> None:
+    model = ClusterModel()
+    model.put_node(kube_node("n0"))
+    keys = {f"{KOORDINATOR}name": "g", f"{KOORDINATOR}min-available": "2"}
+    for name, is_eligible in (("p0", False), ("p1", True)):
+        model.put_pod(kube_pod(name, annotations=keys))
+        model.refresh()
+        assert model.has_eligible_gangs is is_eligible
+    for name in ("p0", "p1"):
+        model.put_pod(kube_pod(name, annotations=keys, node="n0"))
+    model.refresh()
+    assert not model.has_eligible_gangs

@@ -4,16 +4,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.kube_objects import kube_node, kube_pod
+import pytest
+from tests.kube_objects import kube_node, kube_pod, kube_pod_group
 
 from phalanx.kube.gangs.gang_translation import PREEMPTED_BY
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.objects.cluster import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from phalanx.kube.objects.cluster import (
+    BudgetSpec,
+    BudgetStatus,
+    PodDisruptionBudget,
+    PriorityClass,
+)
 from phalanx.kube.objects.metadata import LabelSelector, ObjectMeta
 from phalanx.kube.writes.calls import PodReference
 from phalanx.kube.writes.evictor import EvictResult
 from phalanx.kube.writes.open_calls import OpenCalls
 from phalanx.kube.writes.victim_evictions import VictimEvictions
+from phalanx.manifest.gang_keys import GangFamily
 
 ACK = "pod-group.scheduling.sigs.k8s.io/"
 MARK = {PREEMPTED_BY: "default/urgent"}
@@ -29,11 +36,13 @@ class EvictorRecord:
 
     def __init__(self) -> None:
         self.evicted: list[str] = []
+        self.messages: set[str] = set()
         self.unmarked: list[str] = []
 
     async def evict(
-        self, pod: PodReference, _: str, __: str, is_needed: Callable[[], bool]
+        self, pod: PodReference, _: str, message: str, is_needed: Callable[[], bool]
     ) -> EvictResult:
+        self.messages.add(message)
         if not is_needed():
             return EvictResult.UNNEEDED
         self.evicted.append(pod.name)
@@ -96,3 +105,23 @@ async def test_the_rest_of_a_gang_follows_an_eviction_that_the_watch_does_not_sh
     assert await given.advance() == (["low-0"], [])
     given.put(0, annotations=MARK, terminating=True)
     assert await given.advance() == (["low-0", "low-1", "low-2"], [])
+
+
+@pytest.mark.parametrize(
+    ("priority", "text"),
+    [
+        (1, "preempted by higher-priority gang default/urgent"),
+        (0, "evicted for gang default/urgent, whose queue reclaims its share"),
+    ],
+)
+async def test_the_text_of_an_eviction_compares_the_priority_of_the_pod_group(
+    priority: int, text: str
+) -> None:
+    given = Preemption(marked=3)
+    given.model.put_priority_class(PriorityClass(ObjectMeta("class"), priority))
+    group = kube_pod_group("urgent", minMember=1, priorityClassName="class")
+    given.model.gangs.put_group(group, GangFamily.VOLCANO)
+    keys = {"scheduling.k8s.io/group-name": "urgent"}
+    given.model.put_pod(kube_pod("urgent", gpu=1, annotations=keys))
+    await given.advance()
+    assert given.record.messages == {text}

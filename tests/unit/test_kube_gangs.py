@@ -274,6 +274,39 @@ def test_a_pending_pod_changes_its_gang_with_its_label() -> None:
     assert "pod-group:default/h" not in cluster.model.gangs.gangs
 
 
+def test_a_bound_pod_stays_in_its_gang_whatever_its_label_says() -> None:
+    cluster = Cluster()
+    cluster.put(*members(2, labels=ack(min_available="2")))
+    assert cluster.bound() == ["w0", "w1"]
+    cluster.put(kube_pod("w0", gpu=1, node="n0", labels=ack("h", min_available="1")))
+    cluster.model.refresh()
+    assert len(cluster.model.gangs.gangs["pod-group:default/g"].bound) == 2
+    assert "pod-group:default/h" not in cluster.model.gangs.gangs
+
+
+def test_a_minimum_that_is_raised_evicts_nothing() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    cluster.model.gangs.put_group(kube_pod_group(minMember=2), GangFamily.POD_GROUP)
+    cluster.put(*members(2, labels={X_GROUP: "g"}))
+    assert len(cluster.bound()) == 2
+    cluster.model.gangs.put_group(kube_pod_group(minMember=4), GangFamily.POD_GROUP)
+    cluster.put(*members(2, 2, labels={X_GROUP: "g"}))
+    assert cluster.plan() == []
+    hour = timedelta(hours=1)
+    assert not list(timed_out_rounds(cluster.model, NOW + hour, timedelta(seconds=60)))
+
+
+def test_members_of_another_scheduler_count_once_they_are_bound() -> None:
+    cluster = Cluster()
+    cluster.model.gangs.put_group(kube_pod_group(minMember=3), GangFamily.POD_GROUP)
+    cluster.put(*members(2, labels={X_GROUP: "g"}))
+    foreign: dict[str, Any] = {"gpu": 1, "labels": {X_GROUP: "g"}, "scheduler": "other"}
+    cluster.put(kube_pod("foreign", **foreign))
+    assert cluster.bound() == []
+    cluster.put(kube_pod("foreign", node="n0", **foreign))
+    assert cluster.bound() == ["w0", "w1"]
+
+
 def test_a_basic_pod_group_is_not_a_gang() -> None:
     cluster = Cluster(nodes=1, gpu=1)
     group = kube_pod_group(schedulingPolicy={"basic": {}})
@@ -363,6 +396,31 @@ def test_a_non_strict_gang_holds_places_until_its_waiting_time_ends() -> None:
     cluster.put(*members(3, annotations=keys))
     assert cluster.bound() == []
     assert "waiting time has ended" in str(cluster.reason("pod-group:default/g"))
+
+
+@pytest.mark.parametrize("is_on_group", [True, False])
+def test_a_gang_is_tried_again_after_the_timeout_of_its_pod_group(*, is_on_group: bool) -> None:
+    cluster = Cluster(nodes=1, gpu=3)
+    cluster.put(*running_pods(1))
+    mode = {f"{KOORDINATOR}mode": "NonStrict"}
+    group = kube_pod_group(
+        minMember=3, scheduleTimeoutSeconds=60, annotations=mode if is_on_group else {}
+    )
+    cluster.model.gangs.put_group(group, GangFamily.POD_GROUP)
+    keys = koordinator() if is_on_group else koordinator() | mode
+    cluster.put(*members(3, annotations=keys))
+    assert [type(call) for call in cluster.plan()] == [Hold]
+    cluster.now += timedelta(seconds=61)
+    (timed_out,) = cluster.plan()
+    assert isinstance(timed_out, TimeOutGang)
+    assert timed_out.retries
+    keys[f"{KOORDINATOR}waiting-time"] = "2m"
+    cluster.put(*members(3, annotations=keys))
+    assert cluster.plan() == [], "what the pods say comes first"
+    cluster.now += timedelta(seconds=60)
+    (timed_out,) = cluster.plan()
+    assert isinstance(timed_out, TimeOutGang)
+    assert not timed_out.retries
 
 
 def test_a_held_place_is_lost_with_its_node() -> None:
@@ -456,6 +514,45 @@ def test_a_priority_class_of_the_pod_group_counts() -> None:
         kube_pod("b", gpu=1, annotations={"scheduling.k8s.io/group-name": "g"}),
     )
     assert cluster.bound() == ["b"]
+
+
+def test_a_running_gang_is_at_least_as_important_as_its_pod_group() -> None:
+    """Else it would be evicted for a gang that it evicts as soon as it is pending again."""
+    cluster = Cluster(nodes=1, gpu=2)
+    important = msgspec.convert({"metadata": {"name": "high"}, "value": 9}, PriorityClass)
+    cluster.model.put_priority_class(important)
+    group = kube_pod_group(minMember=2, priorityClassName="high")
+    cluster.model.gangs.put_group(group, GangFamily.VOLCANO)
+    keys = {"scheduling.k8s.io/group-name": "g"}
+    cluster.put(*running_pods(2, annotations=keys))
+    cluster.put(kube_pod("w", gpu=1, priority=5))
+    assert cluster.plan() == []
+    cluster.put(kube_pod("w", gpu=1, priority=10))
+    (call,) = cluster.plan()
+    assert isinstance(call, Preempt)
+    assert len(call.victims) == 2
+    assert cluster.model.gangs.gangs["volcano:default/g"].priority == 9
+
+
+def test_a_gang_is_evicted_as_its_most_important_member() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    labels = ack("victim", min_available="2")
+    for n, priority in enumerate((1, 20)):
+        cluster.put(kube_pod(f"v{n}", gpu=1, node="n0", labels=labels, priority=priority))
+    cluster.put(kube_pod("w", gpu=2, priority=10))
+    assert cluster.plan() == []
+    cluster.put(kube_pod("w", gpu=2, priority=21))
+    assert len(cluster.plan()) == 1
+
+
+def test_gangs_of_equal_priority_are_ordered_by_creation_and_name() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    late = "2026-01-01T00:00:01Z"
+    cluster.put(kube_pod("a", gpu=2, created=late))
+    cluster.put(*(kube_pod(name, gpu=2, uid=uid) for name, uid in (("c", "1"), ("b", "2"))))
+    assert cluster.bound() == ["b"]
+    cluster.model.put_node(kube_node("n9", gpu=2))
+    assert cluster.bound() == ["c"]
 
 
 # Binds, evictions, reports

@@ -107,7 +107,11 @@ def test_a_part_that_cannot_be_read_is_removed() -> None:
 def test_all_schedulers_write_the_same_for_a_queue_of_volcano() -> None:
     """Its status has no place for parts."""
     api = QueueApi(VOLCANO, "v1beta1")
-    member: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "both"}, "gpu": 2, "node": "n"}
+    member: dict[str, Any] = {
+        "annotations": {"scheduling.k8s.io/group-name": "both"},
+        "gpu": 2,
+        "node": "n",
+    }
     pods = [kube_pod(name, scheduler=name, **member) for name in ("phalanx", "other")]
     api.report(("phalanx",), *pods)
     assert api.status["allocated"] == {"nvidia.com/gpu": "4"}

@@ -12,7 +12,7 @@ from tests.kube_objects import kube_pod
 from phalanx.kube.api.errors import ApiStatus, ApiStatusError
 from phalanx.kube.writes.calls import PodReference, PodReport
 from phalanx.kube.writes.event_writer import EventWriter
-from phalanx.kube.writes.status_writer import SETTLE_S, StatusWriter
+from phalanx.kube.writes.status_writer import REFRESH_S, SETTLE_S, StatusWriter
 from phalanx.kube.writes.write_budget import WRITERS, WriteBudget
 
 
@@ -41,18 +41,19 @@ class ApiRecord:
         return b""
 
 
-def reports(*pods: str) -> list[PodReport]:
+def reports(*pods: str, message: str = "full") -> list[PodReport]:
     """That pods such as `a-0` are pending."""
     return [
-        PodReport(PodReference("ns", pod, f"uid-{pod}"), "Unschedulable", "full", pod[0])
+        PodReport(PodReference("ns", pod, f"uid-{pod}"), "Unschedulable", message, pod[0])
         for pod in pods
     ]
 
 
 @asynccontextmanager
-async def writing(api: Any) -> AsyncIterator[StatusWriter]:
-    """Write until the end of the block. Every report has held for long enough."""
-    ticks = count(step=SETTLE_S)
+async def writing(api: Any, step_s: float = SETTLE_S) -> AsyncIterator[StatusWriter]:
+    """Write until the end of the block. Every look at the clock is so much later than the last, so
+    that every report has held for long enough."""
+    ticks = count(step=step_s)
     budget = WriteBudget()
     events = EventWriter(api, lambda: True, budget)
     status = StatusWriter(api, lambda: True, events, budget, lambda: next(ticks))
@@ -106,3 +107,22 @@ async def test_a_reason_never_replaces_the_condition_of_a_bind() -> None:
 
         await eventually(is_done, PATIENCE_S)
     assert api.written == ["b-0", "event of b-0"]
+
+
+async def test_new_numbers_are_written_once_a_minute_and_without_an_event() -> None:
+    api = ApiRecord()
+    async with writing(api, REFRESH_S / 4) as status:
+
+        async def has(number: int) -> bool:
+            return len(api.written) == number
+
+        status.report(reports("a-0", message="1 fits"), {})
+        status.report(reports("a-0", message="1 fits"), {})
+        await eventually(lambda: has(2), PATIENCE_S)
+        # The clock was also read for the write, a quarter of a minute after the last report.
+        for message in ("2 fit", "3 fit", "4 fit"):
+            status.report(reports("a-0", message=message), {})
+            assert await has(2)
+        status.report(reports("a-0", message="5 fit"), {})
+        await eventually(lambda: has(3), PATIENCE_S)
+    assert api.written == ["a-0", "event of a-0", "a-0"]

@@ -65,7 +65,7 @@ TICK_S = 1.0
 REPORT_S = 0.5
 #: A plan that is expected to take longer runs in a thread.
 _QUICK_S = 0.002
-#: The shortest pause between two passes, in which changes gather.
+#: The shortest pause after a plan, in which changes gather.
 _GATHER_S = 0.002
 #: The wait of a gang after a bind of it was refused, or after its timeout.
 BACKOFF: Micros = 5 * SECOND
@@ -172,14 +172,19 @@ class KubeScheduler:
                 return  # another one led in between; this turn has been asked for again
         began = time.monotonic()
         self._apply()
+        has_planned = False
         if self.model.has_changed or began - self._passed_s >= TICK_S:
             self._passed_s = began
-            await self._pass()
-        # A pause as long as the pass leaves the machine to the API server, and lets changes gather.
-        await asyncio.sleep(max(_GATHER_S, time.monotonic() - began))
+            has_planned = await self._pass()
+        passed_s = time.monotonic() - began
+        if has_planned or passed_s > _GATHER_S:
+            # A pause as long as the pass leaves the machine to the API server, and lets changes
+            # gather.
+            await asyncio.sleep(max(_GATHER_S, passed_s))
 
-    async def _pass(self) -> None:
-        self.passes += 1
+    async def _pass(self) -> bool:
+        """Take the next steps of what is under way, and plan if a plan could start a gang or
+        reasons are due; whether there was a plan."""
         now = wall_clock()
         self.model.advance(now)
         self.model.refresh()
@@ -187,6 +192,9 @@ class KubeScheduler:
         is_due = time.monotonic() - self._reported_s >= REPORT_S
         if is_due:
             self._expiry.check()
+        elif not self.model.has_eligible_gangs:
+            return False
+        self.passes += 1
         made = await self._plan(now)
         calls = list(calls_of(made, self.model, _new_id))
         for call in calls:
@@ -200,6 +208,7 @@ class KubeScheduler:
         if any(not isinstance(call, Preempt) for call in calls):
             # The model has changed. A preemption changes it only when the watch shows it.
             self._changed.set()
+        return True
 
     def _report(self, reports: list[PodReport]) -> None:
         self.status.report(reports, self.model.pods.pods)

@@ -71,6 +71,7 @@ class KubeGang:
         #: What is read differently than it is written, or not at all.
         self.notes: tuple[str, ...] = ()
         self.queue = ""  #: the queue it is counted in; empty if there is none that it may use
+        self.group_priority: int | None = None  #: of its PodGroup; None: that of its pods
         self.created_at: Micros = 0
         #: By number, in the order of their creation.
         self.members: dict[int, GangMember] = {}
@@ -150,6 +151,13 @@ class KubeGang:
 
     def pods(self) -> Iterator[KubePod]:
         return (member.pod for member in self.members.values())
+
+    @property
+    def priority(self) -> int:
+        """The priority in its queue: of its PodGroup, or of its least important pod."""
+        if self.group_priority is not None:
+            return self.group_priority
+        return min(pod.spec.priority for pod in self.pods())
 
 
 def _age(member: GangMember) -> tuple[datetime, str]:

@@ -317,12 +317,15 @@ def gang_terms(
     if fields.get("min_available") is None:
         return GangTerms(match, problem=f"PodGroup {key.full_name} does not exist")
     try:
-        given = fields.get("gather_timeout")
+        given = fields.get("gather_timeout", fields.get("schedule_timeout"))
         timeout = WAITING_TIME if is_koordinator else None
         timeout = timeout if given is None else durations.duration(given)
+        is_of_pods = any("gather_timeout" in each.fields for each in declared)
+        retries = group is not None and group.retries and not is_of_pods
         # The pods of a gang are alike: the notes about the first one are enough.
         notes = (*(declared[0].notes if declared else ()), *(group.notes if group else ()))
-        return msgspec.structs.replace(_terms(match, fields, timeout, group), notes=notes)
+        terms = _terms(match, fields, timeout, group)
+        return msgspec.structs.replace(terms, retries=retries, notes=notes)
     except Invalid as invalid:
         return GangTerms(match, problem=str(invalid.problems[0]))
 
@@ -378,7 +381,6 @@ def _terms(
         minimum=int(fields["min_available"]),
         strict=fields.get("mode", "strict") == "strict",
         timeout=timeout,
-        retries=group is not None and group.retries and "gather_timeout" in group.fields,
         group=tuple(fields.get("group", ())),
         pack=None if pack is None else Pack(pack["by"], PackMode(pack.get("mode", "require"))),
         role_minimums={} if group is None else dict(group.role_minimums),

@@ -305,7 +305,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         name=gang.name,
         version=gang.version,
         queue=given.queue,
-        priority=max(member.pod.spec.priority for member in members),
+        priority=max(bound_priority(member.pod, given.priority) for member in members),
         created_at=gang.created_at,
         started_at=started,
         tasks=tasks,
@@ -340,6 +340,12 @@ def keeps_minimum(gang: KubeGang, staying: Sequence[GangMember]) -> bool:
     return has_roles and len(staying) >= _running_minimum(gang)
 
 
+def bound_priority(pod: KubePod, of_group: int | None) -> int:
+    """The priority with which a bound pod is compared to a preemptor: not less than that of its
+    PodGroup, or it would be evicted for a gang that it evicts once it is pending again."""
+    return pod.spec.priority if of_group is None else max(pod.spec.priority, of_group)
+
+
 def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
     pod = member.pod
     return RunningTask(
@@ -350,7 +356,7 @@ def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
         stopping=member.state is MemberState.LEAVING or is_victim(pod),
         safe_at=safe_at(pod),
         preemptible=not is_protected(pod) and member.number not in given.unevictable,
-        priority=pod.spec.priority,
+        priority=bound_priority(pod, given.priority),
         traits=member.request.traits,
         guard=given.guards.get(member.number),
     )

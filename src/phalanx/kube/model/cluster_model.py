@@ -331,6 +331,12 @@ class ClusterModel:
         """Whether there is anything to translate."""
         return bool(self.gangs.changed or self._changed_nodes)
 
+    @property
+    def has_eligible_gangs(self) -> bool:
+        """Whether a plan could place a gang: not while their pods are still being created."""
+        pending = self.state.pending
+        return len(pending.gangs) > len(pending.ineligible)
+
     def refresh(self) -> None:
         """Translate everything that has changed since the last call."""
         if self.state.table.computed > self._answer_limit:
@@ -399,7 +405,7 @@ class ClusterModel:
         if gang.held:
             self._drop_lost_places(gang)
         given = self._plan_of(gang)
-        gang.queue = given.queue
+        gang.queue, gang.group_priority = given.queue, given.priority
         own = [m for m in gang.members.values() if self.pods.is_own(m.pod)]
         pending = pending_gangs(gang, given) if own else []
         pending = [admitted(each, self.state.queues) for each in pending]

@@ -5,7 +5,14 @@ from collections.abc import Collection, Iterable
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.discovery import Discovery
 from phalanx.kube.api.errors import ApiStatusError
-from phalanx.kube.api.resources import NAMESPACES, PODS, VOLCANO, pod_groups, queues
+from phalanx.kube.api.resources import (
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    VOLCANO,
+    pod_groups,
+    queues,
+)
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, ClusterWatch
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.node_option import check_node_option
@@ -31,8 +38,8 @@ async def read_gangs(
     client: ApiClient, scheduler_names: Collection[str], namespace: str
 ) -> ClusterModel:
     """The pods and PodGroups of a namespace, or of all if it is empty; no nodes. Finished pods
-    without a gang are there too. Queues and namespaces are read if the user may. Raises
-    like `read_cluster`."""
+    without a gang are there too. Queues, namespaces and priority classes are read if the user
+    may. Raises like `read_cluster`."""
     model = ClusterModel(scheduler_names)
     discovery = Discovery(client)
     await discovery.refresh()
@@ -41,7 +48,7 @@ async def read_gangs(
     except ApiStatusError as error:
         _raise_first([error])
     try:
-        await _read_queues(client, discovery, model)
+        await _read_objects_of_the_cluster(client, discovery, model)
     except ApiStatusError as error:
         if error.code != 403:
             raise
@@ -62,7 +69,11 @@ async def _read_pods(
         model.put_pod(pod)
 
 
-async def _read_queues(client: ApiClient, discovery: Discovery, model: ClusterModel) -> None:
+async def _read_objects_of_the_cluster(
+    client: ApiClient, discovery: Discovery, model: ClusterModel
+) -> None:
+    for priority in await client.list_all(PRIORITY_CLASSES):
+        model.put_priority_class(priority)
     for namespace in await client.list_all(NAMESPACES):
         model.put_namespace(namespace)
     for group in QUEUE_GROUPS:

@@ -88,13 +88,12 @@ def is_own(model: ClusterModel, gang: KubeGang) -> bool:
 
 def gang_view(model: ClusterModel, gang: KubeGang) -> GangView:
     namespace, _, name = gang.name.partition("/")
-    priorities = [pod.spec.priority for pod in gang.pods()]
     return GangView(
         namespace,
         name,
         _gang_state(gang),
         model.queue_of(gang).name,
-        min(priorities),
+        gang.priority,
         gang.terms.minimum,
         len(gang.bound),
         tuple(map(_pod_view, sorted(gang.members.values(), key=_by_name))),

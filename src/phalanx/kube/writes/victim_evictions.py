@@ -17,7 +17,13 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND
 from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState
-from phalanx.kube.gangs.gang_translation import PREEMPTED_BY, is_victim, keeps_minimum, safe_at
+from phalanx.kube.gangs.gang_translation import (
+    PREEMPTED_BY,
+    bound_priority,
+    is_victim,
+    keeps_minimum,
+    safe_at,
+)
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.objects.pod import KubePod
@@ -218,9 +224,14 @@ class VictimEvictions:
         return gpus * max(0.0, lost_s)
 
     def _text(self, preemptor: str, pod: KubePod) -> str:
+        """Why a pod is evicted, in the words of its condition and its event."""
         gangs = self._model.gangs
-        named = (gangs.gangs[job] for job in gangs.named(preemptor))
-        return preemption_text(preemptor, named, pod)
+        priorities = [gangs.gangs[job].priority for job in gangs.named(preemptor)]
+        victim = gangs.gang_of(pod.metadata.uid)
+        own = bound_priority(pod, None if victim is None else victim.group_priority)
+        if priorities and min(priorities) > own:
+            return f"preempted by higher-priority gang {preemptor}"
+        return f"evicted for gang {preemptor}, whose queue reclaims its share"
 
     def _pending(self, preemptor: str) -> Iterator[KubeGang]:
         gangs = self._model.gangs
@@ -246,14 +257,6 @@ class VictimEvictions:
 
 
 _WITHOUT_MARK: dict[str, str | None] = {PREEMPTED_BY: None, PREEMPT_AT: None}
-
-
-def preemption_text(preemptor: str, gangs: Iterable[KubeGang], victim: KubePod) -> str:
-    """Why a pod is evicted, in the words of its condition and its event."""
-    priorities = [pod.spec.priority for gang in gangs for pod in gang.pods()]
-    if priorities and min(priorities) > victim.spec.priority:
-        return f"preempted by higher-priority gang {preemptor}"
-    return f"evicted for gang {preemptor}, whose queue reclaims its share"
 
 
 def _is_marked_in_part(gang: KubeGang, bound: Sequence[GangMember]) -> bool:
