@@ -5,7 +5,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -115,6 +115,10 @@ class ServingOrder:
         #: among its siblings, once it was needed.
         self._next: dict[str, Candidate | None] = {}
         self._ranks: dict[str, _Key] = {}
+        #: By queue: the rank and the next candidate of every child that has one; and the children
+        #: whose entry is not up to date.
+        self._below: dict[str, dict[str, tuple[_Key, Candidate]]] = {}
+        self._stale: dict[str, dict[QueueBranch, None]] = {}
         self._last: set[Bucket | None] = set()
         #: Queues of which a user has freed something.
         self._freed: set[str] = set()
@@ -149,6 +153,7 @@ class ServingOrder:
             heapq.heapify(heap)
         self._next.clear()
         self._ranks.clear()
+        self._below.clear()
 
     def add_bucket(self, bucket: Bucket, position: int) -> None:
         """Add the gang at a position of a bucket, if there is one."""
@@ -213,8 +218,11 @@ class ServingOrder:
         if freed:
             self._freed.add(queue)
         for branch in self._shares.branches[queue].path():
-            self._next.pop(branch.queue.name, None)
-            self._ranks.pop(branch.queue.name, None)
+            name, parent = branch.queue.name, branch.parent
+            self._next.pop(name, None)
+            self._ranks.pop(name, None)
+            if parent is not None and parent.queue.name in self._below:
+                self._stale[parent.queue.name][branch] = None
 
     def pop(self) -> Candidate | None:
         candidate = self._first(self._shares.root)
@@ -267,26 +275,36 @@ class ServingOrder:
                     hopeless = 0
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
-        # Gangs of a queue that has queues below it compete with those as a child would.
-        own_first = [(branch, _candidate(own[0]))] if own else []
-        best = self._best([*self._firsts_below(branch), *own_first])
+        best = _candidate(own[0]) if own else None
+        if branch.children:
+            best = self._best(branch, best)
         self._next[name] = best
         return best
 
-    def _firsts_below(self, branch: QueueBranch) -> Iterator[tuple[QueueBranch, Candidate]]:
-        """The next candidate of every child that has one."""
-        for child in branch.children:
-            name = child.queue.name
-            first = self._next[name] if name in self._next else self._first(child)
-            if first is not None:
-                yield child, first
+    def _best(self, branch: QueueBranch, own: Candidate | None) -> Candidate | None:
+        """The candidate of the child that is served worst. Gangs of the queue itself, of which
+        `own` is the first, compete with those as a child would."""
+        below = self._firsts_below(branch)
+        if own is None:
+            return min(below.values())[1] if below else None
+        return min([*below.values(), (self._rank(branch, own), own)])[1] if below else own
 
-    def _best(self, firsts: list[tuple[QueueBranch, Candidate]]) -> Candidate | None:
-        """The candidate of the queue that is served worst."""
-        if len(firsts) < 2:
-            return firsts[0][1] if firsts else None
-        ranks = self._ranks
-        return min(firsts, key=lambda p: ranks.get(p[0].queue.name) or self._rank(*p))[1]
+    def _firsts_below(self, branch: QueueBranch) -> dict[str, tuple[_Key, Candidate]]:
+        """The rank and the next candidate of every child that has one."""
+        name = branch.queue.name
+        below = self._below.get(name)
+        if below is None:
+            below = self._below[name] = {}
+            self._stale[name] = dict.fromkeys(branch.children)
+        stale = self._stale[name]
+        while stale:
+            child, _ = stale.popitem()
+            first = self._first(child)
+            if first is None:
+                below.pop(child.queue.name, None)
+            else:
+                below[child.queue.name] = (self._rank(child, first), first)
+        return below
 
     def _update_keys(self, queue: str, heap: list[_Entry | KeyedBucket], users: UserShares) -> None:
         """Bring the keys up to date as far as the first candidate depends on them.

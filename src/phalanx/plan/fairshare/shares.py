@@ -84,29 +84,42 @@ class FairShares:
 
     def stays_within_share(self, branch: QueueBranch, need: Floats) -> bool:
         """Whether the queue deserves what it uses and `need` together, of every resource in it."""
-        takes = (need > 0) & self.shared
-        return not bool((branch.used + need > branch.deserved + EPSILON)[takes].any())
+        used, deserved, more = branch.used.tolist(), branch.deserved.tolist(), need.tolist()
+        for row in self._shared_rows:
+            if more[row] > 0 and used[row] + more[row] > deserved[row] + EPSILON:
+                return False
+        return True
 
     def stays_within_quota(self, branch: QueueBranch, need: Floats) -> bool:
         """Whether what the queue uses and `need` together are within its quota.
 
         A resource in `need` that the quota does not name must stay within the share.
         """
-        takes = (need > 0) & self.shared
-        allowed = np.where(branch.has_quota, branch.quota, branch.deserved)
-        exceeds = (branch.used + need > allowed + EPSILON)[takes].any()
-        return bool(branch.has_quota[takes].any()) and not bool(exceeds)
+        used, deserved, more = branch.used.tolist(), branch.deserved.tolist(), need.tolist()
+        quota, has_quota = branch.quota.tolist(), branch.has_quota.tolist()
+        names_any = False
+        for row in self._shared_rows:
+            if more[row] > 0:
+                allowed = quota[row] if has_quota[row] else deserved[row]
+                if used[row] + more[row] > allowed + EPSILON:
+                    return False
+                names_any = names_any or has_quota[row]
+        return names_any
 
     def share_could_hold(self, queue: str, need: Floats) -> bool:
         """Whether the queue, and every queue above it, would deserve `need` if it used nothing."""
-        takes = (need > 0) & self.shared
-        path = self.branches[queue].path()
-        return not any(bool((need > branch.deserved + EPSILON)[takes].any()) for branch in path)
+        more = need.tolist()
+        for branch in self.branches[queue].path():
+            deserved = branch.deserved.tolist()
+            for row in self._shared_rows:
+                if more[row] > 0 and more[row] > deserved[row] + EPSILON:
+                    return False
+        return True
 
     def has_full_share(self, branch: QueueBranch) -> bool:
         """Whether the queue uses everything that it deserves, and all of its quota."""
-        entitled = np.maximum(branch.deserved, branch.quota)
-        return not bool((branch.used + EPSILON < entitled)[self.shared].any())
+        used, entitled = branch.used.tolist(), np.maximum(branch.deserved, branch.quota).tolist()
+        return all(used[row] + EPSILON >= entitled[row] for row in self._shared_rows)
 
     # All queues
 

@@ -12,7 +12,7 @@ import numpy as np
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import NEVER, PendingGang
+from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.running import RunningGangs
@@ -46,20 +46,12 @@ class StarvationReserve:
         need = minimum_amounts(gang, shares.table)
         if shares.stays_within_share(shares.branches[gang.queue], need):
             return
-        lasting = self._used_without_end(gang.queue) * (need > 0)
+        lasting = self._running.used_without_end(gang.queue) * (need > 0)
         if shares.share_could_hold(gang.queue, need + lasting):
             self._reserves[gang.queue] = _Reserve(need, ReservedStart(gang.job, (), start_at))
 
     def has_reserve(self, queue: str) -> bool:
         return queue in self._reserves
-
-    def _used_without_end(self, queue: str) -> Floats:
-        """Amounts of the queue's running gangs that have no time limit and are not stopping."""
-        used = np.zeros(len(self._shares.capacity))
-        for occupancy in self._running.in_queue(queue):
-            if occupancy.first_end == NEVER and occupancy.gang.job not in self._running.stopping:
-                used += occupancy.total
-        return used
 
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """The starving gang whose reserve these gangs would use beyond its start time."""

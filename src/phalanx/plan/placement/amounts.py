@@ -21,7 +21,7 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     if len(gang.roles) == 1 and not gang.gathered:
         role = gang.roles[0]
         tasks = max(role.need, min(gang.need, len(role.tasks)))
-        return table.amounts(role.request.resources, tasks)
+        return table.amounts(role.request, tasks)
     amounts = np.zeros(len(table.rows))
     gathered = _gathered_counts(gang)
     rest = gang.need - sum(max(role.need, gathered[role.name]) for role in gang.roles)

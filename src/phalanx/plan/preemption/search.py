@@ -23,7 +23,7 @@ from phalanx.plan.preemption.candidates import (
 )
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.evictable_gangs import EvictableGangs
-from phalanx.plan.preemption.preemptor import Preemptor
+from phalanx.plan.preemption.preemptor import Preemptor, resources_short
 from phalanx.plan.preemption.search_budget import SearchBudget
 from phalanx.plan.preemption.variants import candidate_pools, domain_variants
 from phalanx.plan.preemption.victim_set import SearchSpace, VictimSetSearch
@@ -53,6 +53,9 @@ class VictimSearch:
         #: By queue and priority: the answer of `might_find`.
         self._might_find: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
+        #: By needed amounts: the resources that are short, and the capacity that they are short of.
+        self._short: dict[bytes, Bools] = {}
+        self._short_in: tuple[FreeCapacity, int] | None = None
 
     # Cheap questions before a search
 
@@ -73,12 +76,15 @@ class VictimSearch:
         """Whether there is a lower priority to preempt, or the gangs stay within their share or
         their quota."""
         shares = self._shares
-        if any(self._has_lower(gang.queue, gang.priority) for gang in gangs):
-            return True
-        needs = [(shares.branches[g.queue], minimum_amounts(g, shares.table)) for g in gangs]
-        return all(
-            shares.stays_within_share(*each) or shares.stays_within_quota(*each) for each in needs
-        )
+        for gang in gangs:
+            if self._has_lower(gang.queue, gang.priority):
+                return True
+        for gang in gangs:
+            branch, need = shares.branches[gang.queue], minimum_amounts(gang, shares.table)
+            within_share = shares.stays_within_share(branch, need)
+            if not within_share and not shares.stays_within_quota(branch, need):
+                return False
+        return True
 
     def has_victims(self, gangs: Sequence[PendingGang], short: Bools) -> bool:
         """Whether there are tasks that gangs which are short of these resources might evict, or
@@ -114,14 +120,29 @@ class VictimSearch:
         becoming free anyway is used first, so the set may be empty. `soon` is what is free once all
         stopping tasks have stopped. `space_for` is called only if there are candidates.
         """
-        preemptor = Preemptor(gangs, self._shares, soon)
-        if not self.has_victims(gangs, preemptor.short_of):
+        if not self.has_victims(gangs, self._short_of(gangs, soon)):
             return None
+        preemptor = Preemptor(gangs, self._shares, soon)
         eligibility = EvictionEligibility(self._shares, preemptor, self._policy, self._quota_demand)
         victims = self._find(eligibility, space_for)
         if victims is None and eligibility.reclaim.stop_keeping_quotas():
             victims = self._find(eligibility, space_for)
         return victims
+
+    def _short_of(self, gangs: Sequence[PendingGang], soon: FreeCapacity) -> Bools:
+        """The resources that gangs are short of. Computed once for equal needs, until something
+        else is free."""
+        if self._short_in != (soon, soon.version):
+            self._short, self._short_in = {}, (soon, soon.version)
+        shares = self._shares
+        total = minimum_amounts(gangs[0], shares.table)
+        for gang in gangs[1:]:
+            total = total + minimum_amounts(gang, shares.table)
+        key = total.tobytes()
+        short = self._short.get(key)
+        if short is None:
+            short = self._short[key] = resources_short(total, soon, shares.shared)
+        return short
 
     def _find(
         self, eligibility: EvictionEligibility, space_for: Callable[[], SearchSpace]

@@ -41,7 +41,7 @@ class Evictions:
         work, job = self._work, gangs[0].job
         if job in self._done:
             return False
-        if not self._is_worth_a_search(gangs):
+        if not self.is_worth_a_search(gangs):
             return False
         if work.search.budget.is_spent:
             self._left_out.add(job)
@@ -66,10 +66,15 @@ class Evictions:
         allowed = work.reservations.allowed_nodes(gang.duration)
         return SearchSpace((work.capacity.soon, *later), allowed)
 
-    def _is_worth_a_search(self, gangs: Sequence[PendingGang]) -> bool:
+    def is_worth_a_search(self, gangs: Sequence[PendingGang]) -> bool:
+        """Whether the gangs may evict others, and there might be some that they are entitled to."""
         work = self._work
+        if len(gangs) == 1:
+            might_find = work.search.might_find(gangs[0].queue, gangs[0].priority)
+        else:
+            might_find = any(work.search.might_find(g.queue, g.priority) for g in gangs)
         return (
-            any(work.search.might_find(gang.queue, gang.priority) for gang in gangs)
+            might_find
             and all(work.may_evict(gang) for gang in gangs)
             and work.search.is_entitled(gangs)
         )

@@ -36,8 +36,11 @@ class Serving:
 
     def serve(self, candidate: Candidate) -> None:
         work, gangs = self._work, candidate.gangs
-        if any(gang.job in work.excluded for gang in gangs):
+        if work.excluded and any(gang.job in work.excluded for gang in gangs):
             self._serve_next(candidate)
+            return
+        if self._is_short(candidate):
+            self._serve_short(candidate)
             return
         nominated = [gang for gang in gangs if gang.nomination is not None]
         closed: Reason | None = closed_gate(work, gangs)
@@ -62,6 +65,29 @@ class Serving:
         self._explain(candidate, reason)
         if isinstance(reason, HeldBack):
             work.order.add_shorter(candidate)
+
+    def _is_short(self, candidate: Candidate) -> bool:
+        """Whether a single gang certainly does not fit now, because too few places are free."""
+        bucket = candidate.bucket
+        if bucket is None or not bucket.need or not candidate.last.preemptible:
+            return False
+        return not self._work.capacity.may_fit(bucket.request, bucket.need, bucket.domains)
+
+    def _serve_short(self, candidate: Candidate) -> None:
+        """Serve a gang for which too few places are free: others are evicted or moved for it, or a
+        start is reserved. The result is that of `_place` and `_obstacle`, without their trials."""
+        work, gangs = self._work, candidate.gangs
+        may_be_helped = work.movable_queues or self.evictions.is_worth_a_search(gangs)
+        may_be_helped = may_be_helped and work.starvation.delayed_by(gangs) is None
+        if may_be_helped and (self._consolidation.move(gangs) or self.evictions.evict(gangs)):
+            self._serve_next(candidate)
+            return
+        reason = None
+        if candidate.queue in work.shares.limits.limited:
+            reason = work.binding_limit(minimum_needs(work, gangs))
+        if reason is None:
+            self._reserve_start(gangs)
+        self._explain(candidate, reason)
 
     def _place(self, gangs: Sequence[PendingGang]) -> bool:
         work = self._work

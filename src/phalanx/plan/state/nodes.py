@@ -82,8 +82,8 @@ class NodeTable:
         self._penalties: dict[NodePreference, Floats] = {}
         self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
-        #: By resources, number of tasks and number of rows: what so many tasks take.
-        self._amounts: dict[tuple[tuple[tuple[str, int], ...], int, int], Floats] = {}
+        #: By request, number of tasks and number of rows: what so many tasks take.
+        self._amounts: dict[tuple[TaskRequest, int, int], Floats] = {}
         #: Replaced when the capacity of a node changes, or whether it takes tasks.
         self.sizes = object()
         #: By row: its mean amount for each thousandth of a GPU.
@@ -264,15 +264,15 @@ class NodeTable:
             known = self._vectors[resources] = Vector(*arrays, fraction, whole, bounds, measured)
         return known
 
-    def amounts(self, resources: tuple[tuple[str, int], ...], tasks: int) -> Floats:
+    def amounts(self, request: TaskRequest, tasks: int) -> Floats:
         """What so many tasks take, by row. Not to be changed."""
-        vector, key = self.vector(resources), (resources, tasks, len(self.rows))
-        known = self._amounts.get(key)
+        known = self._amounts.get((request, tasks, len(self.rows)))
         if known is None:
+            vector = self.vector(request.resources)
             known = np.zeros(len(self.rows))
             known[vector.rows] = vector.amounts * tasks
             known.flags.writeable = False
-            self._amounts[key] = known
+            self._amounts[request, tasks, len(self.rows)] = known
         return known
 
     def mask(self, request: TaskRequest) -> Bools:

@@ -191,6 +191,7 @@ class RunningGangs:
         #: `_owned` shares its gangs with a fork.
         self._in_queue: dict[str, dict[str, Occupancy]] = {}
         self._evictable: dict[str, EvictableOfQueue] = {}
+        self._without_end: dict[str, Floats] = {}
         self._owned: set[str] = set()
 
     def fork(self, table: NodeTable) -> "RunningGangs":
@@ -207,6 +208,7 @@ class RunningGangs:
         fork._newly_ending = self._newly_ending.copy()  # noqa: SLF001
         fork._in_queue = self._in_queue.copy()  # noqa: SLF001
         fork._evictable = self._evictable.copy()  # noqa: SLF001
+        fork._without_end = self._without_end.copy()  # noqa: SLF001
         fork._owned, self._owned = set(), set()  # noqa: SLF001
         return fork
 
@@ -258,6 +260,7 @@ class RunningGangs:
 
     def _gangs_to_change(self, queue: str) -> dict[str, Occupancy]:
         self._evictable.pop(queue, None)
+        self._without_end.pop(queue, None)
         if queue not in self._owned:
             self._owned.add(queue)
             self._in_queue[queue] = self._in_queue.get(queue, {}).copy()
@@ -285,6 +288,17 @@ class RunningGangs:
             known = EvictableOfQueue(evictable, totals, min(priorities, default=None))
             self._evictable[queue] = known
         return known
+
+    def used_without_end(self, queue: str) -> Floats:
+        """Amounts of the queue's running gangs that have no time limit and are not stopping, by
+        row. Not to be changed."""
+        used, rows = self._without_end.get(queue), len(self._table.rows)
+        if used is None or len(used) < rows:
+            used = self._without_end[queue] = np.zeros(rows)
+            for occupancy in self.in_queue(queue):
+                if occupancy.first_end == NEVER and occupancy.gang.job not in self.stopping:
+                    used += occupancy.total
+        return used
 
     def stopping_tasks(self) -> set[str]:
         """The ids of tasks that are stopping."""
