@@ -21,10 +21,10 @@ class Fleet:
         self._stack = ExitStack()
 
     def __enter__(self) -> "Fleet":
-        server = self._stack.enter_context(Server(self.folder, *self._flags))
-        self.url = server.url
-        self.terminal = Terminal(server.url)
-        self.client = self._stack.enter_context(Client(server.url))
+        self.server = self._stack.enter_context(Server(self.folder, *self._flags))
+        self.url = self.server.url
+        self.terminal = Terminal(self.url)
+        self.client = self._stack.enter_context(Client(self.url))
         return self
 
     def __exit__(self, *_: object) -> None:

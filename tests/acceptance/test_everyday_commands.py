@@ -4,7 +4,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from typer.testing import _NamedTextIOWrapper
 
+from phalanx.cli.status import servers_text
+from phalanx.wire.servers import LeaderView, ServersView, StandbyView
 from tests.acceptance.terminal import Screen, Server, Terminal, Worker
 
 
@@ -100,6 +103,60 @@ def test_a_misspelt_queue_is_named(at: Terminal) -> None:
         assert (ended.status, ended.err) == (3, "phalanx: there is no queue lbb\n")
     warned = at.type("queue", "set", "lab", "--quota", "gpus=2").err
     assert warned == "warning: no worker has gpus; did you mean gpu?\n"
+
+
+def test_a_name_with_a_slash_is_refused_by_its_argument(at: Terminal) -> None:
+    cure = "for a queue pretrain below ml, write `phalanx queue set pretrain --parent ml`"
+    ended = at.type("queue", "set", "ml/pretrain", "--weight", "3")
+    assert (ended.status, ended.err) == (2, f"phalanx: QUEUE is ml/pretrain; {cure}\n")
+    for command in ("queue delete", "queue stop", "queue start", "cordon", "worker remove"):
+        ended = at.type(*command.split(), "ml/pretrain")
+        kind = "queue" if "queue" in command else "worker"
+        problem = f"{kind} is 'ml/pretrain'; a name is not empty and has no '/'"
+        assert (ended.status, ended.err) == (2, f"phalanx: {problem}\n")
+
+
+def test_the_limit_of_an_array_is_named_by_its_option(at: Terminal) -> None:
+    refused = at.type("submit", "--array", "0-19%0", "--", "true").err
+    assert refused.startswith('phalanx: --array is "0-19%0"; after % comes how many elements')
+    refused = at.type("submit", "--array", "0-19", "--parallel", "20000", "--", "true").err
+    assert refused.startswith("phalanx: --parallel is 20000;")
+
+
+def test_status_names_the_standbys_and_for_how_long_one_was_not_heard() -> None:
+    leader = LeaderView("srv-1", "http://10.0.0.1:8080", 3)
+    heard = StandbyView("srv-2", "http://10.0.0.2:8080", None)
+    silent = StandbyView("srv-3", "http://10.0.0.3:8080", 12)
+    given = ("http://10.0.0.2:8080",)
+    assert servers_text(ServersView(leader, ()), given) == "http://10.0.0.1:8080"
+    assert servers_text(ServersView(leader, (heard, silent)), given).splitlines() == [
+        "http://10.0.0.1:8080 leader",
+        "http://10.0.0.2:8080 standby",
+        "http://10.0.0.3:8080 standby, not heard for 12 s",
+    ]
+    assert servers_text(ServersView(None, (heard,)), given) == "http://10.0.0.2:8080"
+
+
+EMPTY_LISTS = {
+    "jobs --namespace empty": "no jobs match",
+    "workers": "no workers; start one with `phalanx worker`",
+    "crons": "no crons; create one by submitting a job that has a name and a schedule",
+    "token list": "no tokens; create one with `phalanx token create NAME`",
+    "secret list": "no secrets; set one with `phalanx secret set NAME KEY=VALUE`",
+    "policy list": "no policies: the built-in rules hold (namespaces of tokens and of queues)",
+    "audit --by nobody": "no records match",
+}
+
+
+def test_a_list_with_nothing_in_it_says_so_on_a_terminal_only(
+    at: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in EMPTY_LISTS:
+        assert at.type(*command.split()) == (0, "", ""), command
+        assert at.type(*command.split(), "--json").json == ([] if command != "policy list" else {})
+    monkeypatch.setattr(_NamedTextIOWrapper, "isatty", lambda stream: stream.name == "<stderr>")
+    for command, sentence in EMPTY_LISTS.items():
+        assert at.type(*command.split(), COLUMNS="100") == (0, "", sentence + "\n")
 
 
 def test_an_array_is_one_job_and_has_no_tasks(at: Terminal) -> None:

@@ -63,6 +63,21 @@ def test_the_progress_of_a_job_is_shown_while_it_runs_and_after_it_ended(
     assert re.search(r"^progress +[█░]+ step \d+ of 1000 \(\d+%\)$", ended, re.MULTILINE)
 
 
+def test_displays_say_that_no_server_answers_instead_of_showing_old_progress(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    command = ("sh", "-c", TRAIN.format(end=tmp_path / "end"))
+    with Screen(fleet.terminal, "submit", "--name=train", "--follow", "--", *command) as following:
+        following.until(" of 1000 ")
+        with Screen(fleet.terminal, "wait", "train") as waiting:
+            waiting.until(" of 1000 ")
+            fleet.server.kill()
+            for screen in (following, waiting):
+                screen.until("no server answers; waiting up to 60 s")
+                screen.until("no answer from a server for ")
+                assert " of 1000 " not in screen.seen.rpartition("no answer from a server")[2]
+
+
 def test_a_value_that_was_not_reported_is_an_error_that_lists_the_others(fleet: Fleet) -> None:
     line = '{"step": 1, "total": 2, "values": {"loss": 1, "lr": 2}}'
     submitted = fleet.terminal.type(

@@ -34,8 +34,10 @@ def test_indices_are_numbers_and_ranges_with_steps() -> None:
         ("-3", 'is "-3"; write indices like 0-19 or 1,3,7-9:2, from 0 to 999999999'),
         ("", 'is ""; write indices like 0-19 or 1,3,7-9:2, from 0 to 999999999'),
         ("0-10000", "has 10001 elements; an array has at most 10000: split it into several arrays"),
-        ("0-19%0", "parallel is 0; it must be at least 1"),
-        ("0-19%x", 'is "0-19%x"; after % comes how many elements run at the same time, like'),
+        ("0-19%0", 'is "0-19%0"; after % comes how many elements run at the same time, from 1 to'),
+        ("0-19%10001", 'is "0-19%10001"; after % comes how many elements run at the same time'),
+        ("0-19%x", 'is "0-19%x"; after % comes how many elements run at the same time, from 1 to'),
+        ({"indices": "0-19", "parallel": 0}, "parallel is 0; it must be at least 1"),
     ],
 )
 def test_other_indices_are_refused(written: str, problem: str) -> None:

@@ -6,8 +6,9 @@ from litestar import Request, get
 
 from phalanx.api.auth import USERS
 from phalanx.api.services import Services, services_of
+from phalanx.core.time_units import SECOND
 from phalanx.engine.standbys import current_standbys
-from phalanx.wire.servers import LeaderView, ServersView, ServerView
+from phalanx.wire.servers import LeaderView, ServersView, StandbyView
 
 
 @get("/servers", opt={"allowed": USERS}, summary="Show the leader and the standbys")
@@ -24,7 +25,7 @@ async def current_servers(services: Services) -> ServersView:
     return ServersView(
         view,
         tuple(
-            ServerView(each.name, each.doc)
+            StandbyView(each.name, each.url, each.silent and each.silent // SECOND)
             for each in standbys
             if leader is None or each.name != leader.holder
         ),

@@ -57,8 +57,8 @@ _OPTIONS = {
 }
 
 
-class _Takeover:
-    """When this command last said that it waits for a leader."""
+class _Wait:
+    """When this command last said that it waits for a server."""
 
     said_at = float("-inf")
 
@@ -106,14 +106,25 @@ def _with_options(
     return extended(command, run, *more)
 
 
-def _say_takeover() -> None:
+def _say_wait(stands_by: bool) -> None:
     """Several requests of a command can wait at the same time; it says so once."""
     now = time.monotonic()
-    if now - _Takeover.said_at < _FIRST_TAKEOVER_S:
+    if now - _Wait.said_at < _FIRST_TAKEOVER_S:
         return
-    _Takeover.said_at = now
-    text = "no server leads at the moment; waiting for a standby to take over"
-    say(f"{text}, up to {_FIRST_TAKEOVER_S:.0f} s", err=True)
+    _Wait.said_at = now
+    if stands_by:
+        text = "no server leads at the moment; waiting for a standby to take over"
+        say(f"{text}, up to {_FIRST_TAKEOVER_S:.0f} s", err=True)
+    else:
+        say(f"no server answers; waiting up to {TAKEOVER_S:.0f} s", err=True)
+
+
+def silence_text(client: "Client") -> str:
+    """Of a display that may be out of date; empty while a server answers."""
+    from phalanx.client.transport import SILENCE_S  # noqa: PLC0415
+
+    silent_s = client.silent_s
+    return f"no answer from a server for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
 
 
 @contextmanager
@@ -132,7 +143,7 @@ def connected(address: ServerAddress) -> "Iterator[Client]":
         fingerprint=loaded.fingerprint,
         patience_s=_FIRST_CONTACT_S,
     ) as client:
-        client.await_takeover(_FIRST_TAKEOVER_S, _say_takeover)
+        client.await_takeover(_FIRST_TAKEOVER_S, _say_wait)
         try:
             yield client
         except PhalanxError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from phalanx.cli import formatting
-from phalanx.cli.connection import TAKEOVER_S
+from phalanx.cli.connection import TAKEOVER_S, silence_text
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, is_quiet, note, print_task_output
 from phalanx.cli.progress_text import progress_line
@@ -66,9 +66,10 @@ def follow_array(client: "Client", array: str) -> None:
     screen = console(on_stderr=True)
     note("the output of elements is not printed; read it with `phalanx logs 'ARRAY[INDEX]'`")
     printed: set[int] = set()
-    with screen.status("") as status:
+    phase = _PhaseLine(client, screen.width)
+    with screen.status(phase):
         for seen in client.watch(array):
-            status.update(_phase_line(seen, screen.width))
+            phase.job = seen
             failed = 0 if seen.elements is None else seen.elements.failed + seen.elements.timed_out
             if failed <= len(printed):
                 continue
@@ -119,15 +120,30 @@ def _watch(
     screen = console(on_stderr=True)
     if not screen.is_terminal or is_quiet():
         return client.wait(job, timeout_s=timeout_s)
-    with screen.status("") as status:
+    phase = _PhaseLine(client, screen.width)
+    with screen.status(phase):
         for seen in client.watch(job, timeout_s=timeout_s):
-            status.update(_phase_line(seen, screen.width))
+            phase.job = seen
             if is_enough(seen):
                 break
     return seen
 
 
-def _phase_line(job: "JobDetail", width: int) -> Text:
+class _PhaseLine:
+    """The phase of a job beside a spinner; while no server answers, that instead."""
+
+    def __init__(self, client: "Client", width: int) -> None:
+        self._client = client
+        self._width = width
+        self.job: JobDetail | None = None  #: as it was seen last
+
+    def __rich__(self) -> Text:
+        if silence := silence_text(self._client):
+            return Text(silence, style="yellow")
+        return Text() if self.job is None else _phase_text(self.job, self._width)
+
+
+def _phase_text(job: "JobDetail", width: int) -> Text:
     if job.elements is not None:
         detail = formatting.element_counts(job.elements)
     elif job.phase is Phase.RUNNING and job.progress is not None:

@@ -292,6 +292,8 @@ def _with_option(problem: str) -> str:
     name = {"replicas": "gang"}.get(name, name)
     if path.startswith("array.params"):
         name = "param"
+    elif path == "array.parallel":
+        name = "parallel"
     return f"--{name.replace('_', '-')} {message}" if name in JOB_OPTIONS else problem
 
 

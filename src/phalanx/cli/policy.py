@@ -9,7 +9,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status
 from phalanx.cli.help_pages import HelpCommand
-from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, note, print_json, print_trimmed, table_of
 from phalanx.cli.settings import refuse
 from phalanx.cli.visible_text import say
 
@@ -52,7 +52,7 @@ def list_policies(client: "Client", *, as_json: Json = False) -> None:
     if as_json:
         print_json(view)
     elif not view.policies:
-        say("no policies: the built-in rules hold (namespaces of tokens and of queues)")
+        note("no policies: the built-in rules hold (namespaces of tokens and of queues)")
     else:
         _print(view)
 

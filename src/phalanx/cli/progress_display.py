@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from phalanx.cli import formatting
+from phalanx.cli.connection import silence_text
 from phalanx.cli.output import console
 from phalanx.cli.progress_text import progress_line
 from phalanx.core.model import Phase
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from phalanx.wire.jobs import JobView
 
 _POLL_S = 1.0
+_REFRESH_HZ = 2
 #: Without a terminal, progress is printed this often.
 _PRINT_S = 30.0
 _PIPE_WIDTH = 200
@@ -37,9 +39,15 @@ class ProgressDisplay:
         self.output = output
         errors = console(on_stderr=True)
         self._screen: Console = self.output if self.output.is_terminal else errors
+        self._line = Text()
         self._live: Live | None = None
         if self._screen.is_terminal:
-            self._live = Live(console=self._screen, transient=True, auto_refresh=False)
+            self._live = Live(
+                console=self._screen,
+                transient=True,
+                refresh_per_second=_REFRESH_HZ,
+                get_renderable=self._shown,
+            )
         is_shared = self._live is not None and errors.is_terminal
         #: For standard error, without disturbing the line of progress on the same terminal.
         self.errors: Console = self._screen if is_shared else errors
@@ -63,6 +71,11 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
 
+    def _shown(self) -> Text:
+        """The line of progress; while no server answers, that instead."""
+        silence = silence_text(self._client)
+        return Text(silence, style="yellow") if silence else self._line
+
     def _run(self) -> None:
         from phalanx.client.errors import PhalanxError  # noqa: PLC0415
 
@@ -75,7 +88,7 @@ class ProgressDisplay:
             if job is None or self._done.is_set():
                 return
             if self._live is not None:
-                self._live.update(_line(job, self._screen.width), refresh=True)
+                self._line = _line(job, self._screen.width)
             elif (line := _line(job, _PIPE_WIDTH).plain) and line != printed:
                 printed = line
                 self._screen.print(line)

@@ -183,6 +183,10 @@ def set_queue(  # noqa: PLR0913
     """Create a queue, or change the given fields of one."""
     from phalanx.client import NotFoundError  # noqa: PLC0415
 
+    if "/" in queue.strip("/"):
+        above, name = queue.strip("/").split("/")[-2:]
+        cure = f"`phalanx queue set {name} --parent {above}`"
+        end(Status.USAGE, f"QUEUE is {queue}; for a queue {name} below {above}, write {cure}")
     try:
         before = client.queue(queue)
     except NotFoundError:

@@ -10,6 +10,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, print_fields, print_json
 from phalanx.core.spec.quantities import capacity, native
+from phalanx.wire.servers import ServersView
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -18,7 +19,7 @@ _RESOURCES = ("gpu", "cpu", "memory")
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    servers: tuple[str, ...]
+    servers: ServersView
     workers: dict[str, int]  #: by status
     capacity: dict[str, Any]  #: of the workers that are not lost
     free: dict[str, Any]
@@ -37,7 +38,7 @@ def status(client: "Client", *, as_json: Json = False) -> None:
     present = [worker for worker in workers if worker.lost_at is None]
     top = [queue.usage for queue in queues if queue.parent is None and queue.usage is not None]
     view = ClusterStatus(
-        servers=client.servers,
+        servers=client.leader_and_standbys(),
         workers=dict(Counter(worker.status for worker in workers)),
         capacity=_total(worker.resources for worker in present),
         free=_total(worker.free for worker in present),
@@ -51,13 +52,26 @@ def status(client: "Client", *, as_json: Json = False) -> None:
     by_status = ", ".join(f"{count} {name}" for name, count in sorted(view.workers.items()))
     print_fields(
         [
-            ("server", ", ".join(view.servers)),
+            ("server", servers_text(view.servers, client.servers)),
             ("workers", by_status or "none; start one with `phalanx worker`"),
             *((name, _in_use(view, name)) for name in view.capacity),
             ("jobs", f"{view.running} running, {view.pending} pending"),
             ("stopped queues", ", ".join(view.stopped_queues)),
         ]
     )
+
+
+def servers_text(servers: ServersView, given: tuple[str, ...]) -> str:
+    """One line per server, with its role if there are several."""
+    if servers.leader is None:
+        return ", ".join(given)
+    if not servers.standbys:
+        return servers.leader.url
+    lines = [f"{servers.leader.url} leader"]
+    for each in servers.standbys:
+        silent = "" if each.silent_s is None else f", not heard for {each.silent_s} s"
+        lines.append(f"{each.url} standby{silent}")
+    return "\n".join(lines)
 
 
 def _total(amounts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

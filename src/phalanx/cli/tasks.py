@@ -7,7 +7,7 @@ from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.elements import refuse_array
-from phalanx.cli.output import Json, Narrow, print_json, print_table
+from phalanx.cli.output import Json, Narrow, note, print_json, print_table
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -23,6 +23,9 @@ def tasks(client: "Client", *, reference: Job, as_json: Json = False) -> None:
         refuse_array(client, job)
     if as_json:
         print_json(listed)
+        return
+    if not listed:
+        note("no tasks; the element has never run")
         return
     print_tasks(listed)
 

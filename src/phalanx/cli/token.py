@@ -14,7 +14,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import ServerAddress, connected, with_address
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
-from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, note, print_json, print_trimmed, table_of
 from phalanx.cli.settings import refuse
 from phalanx.cli.stores import audit_record
 
@@ -158,6 +158,8 @@ def list_tokens(address: ServerAddress, *, store: StorePlace = None, as_json: Js
         tokens = _in_store(store, _listed)
     if as_json:
         print_json(tokens)
+    elif not tokens:
+        note("no tokens; create one with `phalanx token create NAME`")
     else:
         print_trimmed(_table(tokens))
 

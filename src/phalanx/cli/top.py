@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from phalanx.cli.connection import TAKEOVER_S, with_client
+from phalanx.cli.connection import TAKEOVER_S, silence_text, with_client
 from phalanx.cli.elements import elements_table, latest_elements
 from phalanx.cli.options import decimal
 from phalanx.cli.output import Json, console, print_json, print_trimmed, table_lines
 from phalanx.cli.top_screen import ClusterOverview, TopScreen
 from phalanx.cli.visible_text import visible
+
+#: How often the screen is drawn, also while no server answers.
+_REFRESH_HZ = 2
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -66,7 +69,12 @@ def _watch(client: "Client", interval: float) -> None:
     client.patience_s = TAKEOVER_S
     with (
         Keyboard().raw() as keyboard,
-        Live(state.frame(out.height), console=out, screen=True, auto_refresh=False) as live,
+        Live(
+            console=out,
+            screen=True,
+            refresh_per_second=_REFRESH_HZ,
+            get_renderable=lambda: state.frame(out.height, silence_text(client)),
+        ) as live,
     ):
         due = time.monotonic() + interval
         while not state.is_over:
@@ -78,7 +86,7 @@ def _watch(client: "Client", interval: float) -> None:
                 due = time.monotonic() + interval
             if state.logs_of is not None:
                 state.lines = [visible(line) for line in _detail(client, state, out.height)]
-            live.update(state.frame(out.height), refresh=True)
+            live.refresh()
 
 
 def _detail(client: "Client", state: TopScreen, height: int) -> list[str]:

@@ -120,11 +120,12 @@ class TopScreen:
             case SortKey.NAME:
                 return (job.namespace, job.name)
 
-    def frame(self, height: int) -> Group:
-        """The whole screen."""
+    def frame(self, height: int, notice: str = "") -> Group:
+        """The whole screen, with a notice in place of the keys."""
         if self.logs_of is not None:
-            return self._logs_frame(height)
-        return Group(*self.parts(max(_MIN_ROWS, height - _FIXED_LINES)), self._footer())
+            return self._logs_frame(height, notice)
+        footer = Text(notice, style="yellow") if notice else self._footer()
+        return Group(*self.parts(max(_MIN_ROWS, height - _FIXED_LINES)), footer)
 
     def parts(self, rows: int | None) -> list[RenderableType]:
         """The summary and the three tables, with at most `rows` rows together; None is no limit.
@@ -180,10 +181,10 @@ class TopScreen:
         chosen = f"  by {self.sort.value}" + (f", filter {self.filter}" if self.filter else "")
         return Text.assemble((_KEYS, "dim"), chosen, no_wrap=True, overflow="ellipsis")
 
-    def _logs_frame(self, height: int) -> Group:
+    def _logs_frame(self, height: int, notice: str) -> Group:
         of_array = self.is_array(self.logs_of or "")
         shown_of = f"{'elements' if of_array else 'output'} of {self.logs_of}"
-        title = Text.assemble((shown_of, "bold"), ("  q back", "dim"))
+        title = Text.assemble((shown_of, "bold"), ("  q back", "dim"), (f"  {notice}", "yellow"))
         room = max(1, height - 3)
         lines = list(self.lines)[:room] if of_array else list(self.lines)[-room:]
         shown = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]

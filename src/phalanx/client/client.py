@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from phalanx.client import settings
 from phalanx.client.blocking_http import BlockingHttp
 from phalanx.client.operations import Operations
+from phalanx.client.transport import OnWait
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,10 +103,15 @@ class Client:
     def close(self) -> None:
         _result(self._operations.close())
 
-    def await_takeover(self, seconds: float, on_wait: Callable[[], None]) -> None:
+    def await_takeover(self, seconds: float, on_wait: OnWait) -> None:
         """From now on, wait at least so long while a standby answers and no server leads. `on_wait`
-        is called once for each request that waits."""
+        is called once for each request that waits, with whether it waits for a standby."""
         self._operations.await_takeover(seconds, on_wait)
+
+    @property
+    def silent_s(self) -> float:
+        """For how long no server has served a request; 0 if the last one was served."""
+        return self._operations.silent_s
 
     @property
     def patience_s(self) -> float:
@@ -120,6 +126,7 @@ class Client:
     whoami = blocking(Operations.whoami)
     default_namespace = blocking(Operations.default_namespace)
     authorities = blocking(Operations.authorities)
+    leader_and_standbys = blocking(Operations.leader_and_standbys)
 
     # Submitting
 

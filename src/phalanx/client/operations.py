@@ -6,7 +6,7 @@ whose outcome is unknown is repeated without being carried out twice.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from phalanx.client import events, logs, lookup
-from phalanx.client.errors import ConflictError
+from phalanx.client.errors import ConflictError, InvalidError
 from phalanx.client.lookup import JobReference
 from phalanx.client.settings import ClientSettings
 from phalanx.client.submission import (
@@ -27,13 +27,14 @@ from phalanx.client.submission import (
     json_text,
     one_role,
 )
-from phalanx.client.transport import KEY_HEADER, ApiRequest, Http, Transport
+from phalanx.client.transport import KEY_HEADER, ApiRequest, Http, OnWait, Transport
 from phalanx.core.ids import split_element
 from phalanx.core.model import ENDED, Phase
 from phalanx.tls.pinning import Pin
 from phalanx.wire.audit import AuditList, AuditView
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
+from phalanx.wire.errors import ErrorDetail, ErrorInfo
 from phalanx.wire.events import Event
 from phalanx.wire.identity import Identity
 from phalanx.wire.jobs import (
@@ -51,6 +52,7 @@ from phalanx.wire.plan import PlanView, Why
 from phalanx.wire.policies import PoliciesView, PolicyTestReply
 from phalanx.wire.progress import JobProgress
 from phalanx.wire.secrets import SecretView
+from phalanx.wire.servers import ServersView
 from phalanx.wire.tokens import CreatedToken, TokenView
 from phalanx.wire.workers import DrainReply, QueuesReply, QueueView, WorkerView
 
@@ -75,11 +77,16 @@ class Operations:
     async def close(self) -> None:
         await self._transport.close()
 
-    def await_takeover(self, seconds: float, on_wait: Callable[[], None]) -> None:
+    def await_takeover(self, seconds: float, on_wait: OnWait) -> None:
         """From now on, wait at least so long while a standby answers and no server leads. `on_wait`
-        is called once for each request that waits."""
+        is called once for each request that waits, with whether it waits for a standby."""
         self._transport.takeover_s = seconds
-        self._transport.on_takeover = on_wait
+        self._transport.on_wait = on_wait
+
+    @property
+    def silent_s(self) -> float:
+        """For how long no server has served a request; 0 if the last one was served."""
+        return self._transport.silent_s
 
     @property
     def patience_s(self) -> float:
@@ -105,6 +112,11 @@ class Operations:
     async def authorities(self) -> str:
         """The certificates of the cluster's authorities, the latest first, in PEM."""
         return (await self._transport.send(ApiRequest("GET", "/ca"))).text
+
+    async def leader_and_standbys(self) -> ServersView:
+        """The servers of the cluster that the server knows of; also those that are not in
+        `servers`."""
+        return await self._call(ServersView, ApiRequest("GET", "/servers"))
 
     # Submitting
 
@@ -639,8 +651,14 @@ class Operations:
         return await self._call(kind, request)
 
 
-def _path(*parts: str) -> str:
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+def _path(kind: str, *parts: str) -> str:
+    """The path of an object. Raises InvalidError for a name that no path can have."""
+    for part in parts:
+        if not part or "/" in part or part in (".", ".."):
+            problem = f"is {part!r}; a name is not empty and has no '/'"
+            detail = ErrorDetail(kind.removesuffix("s"), problem)
+            raise InvalidError(400, ErrorInfo("invalid", f"{detail.path} {problem}", (detail,)))
+    return "".join(f"/{quote(part, safe='')}" for part in (kind, *parts))
 
 
 def _is_over(job: JobDetail) -> bool:

@@ -31,6 +31,7 @@ from phalanx.tls.problems import tls_problem
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
 T = TypeVar("T")
+OnWait = Callable[[bool], None]
 
 KEY_HEADER = "Idempotency-Key"
 #: How long a change whose outcome is unknown is repeated at least: until a standby has taken over.
@@ -43,6 +44,8 @@ _READS = ("GET", "HEAD")
 
 #: A standby may redirect to a server that has just lost the lead.
 _MAX_REDIRECTS = 3
+#: A server that restarts, or a connection that breaks, is silent for less.
+SILENCE_S = 2.0
 _RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.1, 2.0
 
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
@@ -117,10 +120,11 @@ class Transport:
         self.urls = urls
         self.patience_s = patience_s
         self.failovers = 0  #: how often a server could not serve a request
-        #: How long a request waits for a standby to take over, if that is longer, and what is
-        #: called once when it does.
+        #: How long a request waits for a standby to take over, if that is longer.
         self.takeover_s = 0.0
-        self.on_takeover: Callable[[], None] = _ignore
+        #: Called once for a request that waits, with whether it waits for a standby.
+        self.on_wait: OnWait = _ignore
+        self._silent_since: float | None = None
         self._leader = urls[0]
         self._headers = {"Accept": "application/json"}
         if token is not None:
@@ -130,6 +134,11 @@ class Transport:
         self._http = http
         #: The authorities that are trusted, by whether a server speaks TLS.
         self._trusted: dict[bool, ssl.SSLContext] = {}
+
+    @property
+    def silent_s(self) -> float:
+        """For how long no server has served a request; 0 if the last one was served."""
+        return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
     async def close(self) -> None:
         await self._http.close()
@@ -176,11 +185,13 @@ class Transport:
                 patience_s = max(self.patience_s, _SETTLE_S) if may_be_done else self.patience_s
                 if stands_by:
                     patience_s = max(patience_s, self.takeover_s)
-                    if not is_told:
-                        self.on_takeover()
-                    is_told = True
+                if self._silent_since is None:
+                    self._silent_since = time.monotonic()
                 if time.monotonic() + pause > began + patience_s:
                     raise _no_answer(request, problems, may_be_done=may_be_done)
+                if not is_told and (stands_by or time.monotonic() > began + SILENCE_S):
+                    self.on_wait(stands_by)
+                    is_told = True
                 await self._http.pause(pause * random.uniform(0.5, 1.0))  # noqa: S311
                 pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
 
@@ -206,6 +217,7 @@ class Transport:
         is_unknown = response.status_code in _UNKNOWN and request.method not in _READS
         if response.status_code == 429 and _retry_after_s(response) is not None:
             self._leader = url
+            self._silent_since = None
             raise _TryLaterError(_refusal(response), _retry_after_s(response) or 0.0)
         if response.status_code in (429, 503) or is_unknown:
             info = _error_info(response)
@@ -216,6 +228,7 @@ class Transport:
                 stands_by=info.code == "no_leader",
             )
         self._leader = url
+        self._silent_since = None
         if response.status_code >= 300:
             raise _refusal(response)
         return response
@@ -279,7 +292,7 @@ class Transport:
             raise _TryNextServerError(str(error)) from None
 
 
-def _ignore() -> None:
+def _ignore(stands_by: bool) -> None:
     pass
 
 

@@ -3,9 +3,10 @@
 import msgspec
 
 
-class ServerView(msgspec.Struct, frozen=True):
+class StandbyView(msgspec.Struct, frozen=True):
     name: str
     url: str
+    silent_s: int | None  #: for how long nothing was heard from it; null if it was heard in time
 
 
 class LeaderView(msgspec.Struct, frozen=True):
@@ -16,4 +17,4 @@ class LeaderView(msgspec.Struct, frozen=True):
 
 class ServersView(msgspec.Struct, frozen=True):
     leader: LeaderView | None  #: null while no server leads
-    standbys: tuple[ServerView, ...]
+    standbys: tuple[StandbyView, ...]

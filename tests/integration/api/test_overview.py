@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.core.time_units import HOUR, MINUTE, Micros
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 from phalanx.engine import engine as engine_module
 from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.usage_history import UsageSample
@@ -151,10 +151,14 @@ async def test_a_change_of_a_queue_can_be_planned_before_it_is_made(server: Runn
 async def test_the_leader_and_its_standbys_are_listed(server: Running) -> None:
     store, now = server.services.store, wall_clock()
     await store.put_note(Note("standby", "srv-2", now, "http://10.0.0.2:8080"))
-    await store.put_note(Note("standby", "srv-3", now - MINUTE, "http://10.0.0.3:8080"))
+    await store.put_note(Note("standby", "srv-3", now - 12 * SECOND, "http://10.0.0.3:8080"))
+    await store.put_note(Note("standby", "srv-4", now - MINUTE, "http://10.0.0.4:8080"))
     seen = (await server.call("GET", "/servers")).body
     assert seen["leader"]["url"] == server.url
-    assert seen["standbys"] == [{"name": "srv-2", "url": "http://10.0.0.2:8080"}]
+    heard, silent = seen["standbys"]
+    assert heard == {"name": "srv-2", "url": "http://10.0.0.2:8080", "silent_s": None}
+    assert silent["name"] == "srv-3"
+    assert 12 <= silent["silent_s"] < 30
 
 
 async def test_a_long_plan_holds_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:

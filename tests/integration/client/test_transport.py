@@ -212,8 +212,17 @@ def test_an_error_of_a_proxy_is_reported_with_its_status() -> None:
 def test_a_name_is_quoted_in_the_path() -> None:
     with MisbehavingServer(refusal(404, "not_found")) as server, Client(server.url) as client:
         with pytest.raises(NotFoundError):
-            client.queue("../jobs?x=1")
-        assert server.requests[0].startswith("GET /queues/..%2Fjobs%3Fx%3D1 ")
+            client.queue("jobs?x=1")
+        assert server.requests[0].startswith("GET /queues/jobs%3Fx%3D1 ")
+
+
+@pytest.mark.parametrize("name", ["ml/pretrain", "", ".."])
+def test_a_name_that_no_path_can_have_is_refused_without_a_request(name: str) -> None:
+    with MisbehavingServer() as server, Client(server.url) as client:
+        with pytest.raises(InvalidError, match="a name is not empty and has no '/'") as refused:
+            client.queue(name)
+        assert [each.path for each in refused.value.details] == ["queue"]
+        assert server.requests == []
 
 
 def text(*lines: str, is_whole: bool) -> bytes:
@@ -240,13 +249,30 @@ def test_reading_output_raises_if_the_connection_breaks() -> None:
             next(lines)
 
 
+def test_a_client_knows_for_how_long_no_server_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[bool] = []
+    monkeypatch.setattr(transport, "SILENCE_S", 0.0)
+    with MisbehavingServer(OK) as server, Client([NOWHERE], patience_s=0.3) as client:
+        client.await_takeover(0, waits.append)
+        assert client.silent_s == 0
+        with pytest.raises(UnreachableError):
+            client.hold("j-7kq2m4xd")
+        assert client.silent_s > 0
+        assert waits == [False]
+        client._operations._transport.urls = (server.url,)
+        client.hold("j-7kq2m4xd")
+        assert client.silent_s == 0
+
+
 def test_a_standby_that_redirects_to_a_dead_leader_is_waited_for() -> None:
     moved = answer(307, {}, Location=f"{NOWHERE}/jobs/j-7kq2m4xd/hold")
-    waits: list[str] = []
+    waits: list[bool] = []
     with (
         MisbehavingServer(moved, moved, OK) as server,
         Client(server.url, patience_s=0) as client,
     ):
-        client.await_takeover(60, lambda: waits.append("waits"))
+        client.await_takeover(60, waits.append)
         assert client.hold("j-7kq2m4xd").id == "j-7kq2m4xd"
-    assert (len(server.requests), waits) == (3, ["waits"])
+    assert (len(server.requests), waits) == (3, [True])

@@ -151,10 +151,11 @@ def array(value: object) -> ArraySpec:
     """The array of a job: indices and `%` with the parallel limit, or a mapping."""
     if isinstance(value, str):
         indices, percent, parallel = value.partition("%")
-        if percent and not re.fullmatch(r"[0-9]{1,9}", parallel):
+        is_number = re.fullmatch(r"[0-9]{1,9}", parallel) is not None
+        if percent and not (is_number and 1 <= int(parallel) <= ELEMENT_LIMIT):
             raise refusal(
-                f"is {shown(value)}; after % comes how many elements run at the same time, like"
-                " 0-19%4"
+                f"is {shown(value)}; after % comes how many elements run at the same time, from 1"
+                f" to {ELEMENT_LIMIT}, like 0-19%4"
             )
         value = {"indices": indices, "parallel": int(parallel) if percent else None}
     fields = read_table(mapping(value, _WHAT), _WHAT, _ARRAY_FIELDS)

@@ -125,7 +125,7 @@ function connection() {
 function serverText() {
   const leader = state.servers && state.servers.leader;
   if (!leader) return "";
-  const standbys = state.servers.standbys.length;
+  const standbys = state.servers.standbys.filter((each) => each.silent_s === null).length;
   const count = standbys === 1 ? " · 1 standby" : standbys ? ` · ${standbys} standbys` : "";
   return `leader ${leader.name}${count} · `;
 }
