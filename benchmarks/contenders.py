@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import phalanx
 from phalanx.client import PhalanxError
 from phalanx.client.submission import one_role
-from phalanx.core.model import ENDED
 
 READY_S = 120.0
 POLL_S = 0.03
@@ -87,8 +86,8 @@ class Phalanx:
                 raise RuntimeError(f"{reply.refused} jobs were refused: {reply.results[0].error}")
 
     def _finish(self) -> None:
-        """Wait until all jobs have ended: unfinished jobs are listed first."""
-        while next(self._client.jobs(page=1)).phase not in ENDED:
+        """Wait until all jobs have ended."""
+        while next(self._client.jobs(finished=False, page=1), None) is not None:
             time.sleep(POLL_S)
 
     def cpu_s(self) -> dict[str, float]:
