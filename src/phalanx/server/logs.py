@@ -7,6 +7,7 @@ and keys of the plain protocol, so that existing alerts on them work.
 import asyncio
 import logging
 import re
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -44,16 +45,19 @@ from phalanx.wire.times import iso_time
 
 Fields = dict[str, Any]
 
-#: Logged at level debug.
 _ROUTINE = (
     *(TaskStarted, TaskClaimed, TaskDone, GangStarting, AttemptGone, WorkSaved),
     *(TaskCheckpointSaved, DependenciesMet),
 )
-#: Logged at level warning.
 _ALARMING = (
     *(WorkerDeclaredLost, TaskFailed, TaskStopTimedOut, TaskProblemReported, ReservationLost),
     WorkerCordoned,
 )
+#: The levels of records that are not logged at level info.
+_LEVELS: dict[type[Record], int] = {
+    **dict.fromkeys(_ROUTINE, logging.DEBUG),
+    **dict.fromkeys(_ALARMING, logging.WARNING),
+}
 
 
 class EventLogger:
@@ -67,7 +71,7 @@ class EventLogger:
 
     def observe(self, turn: Turn) -> None:
         for record in turn.records():
-            level = _level(record)
+            level = _LEVELS.get(type(record), logging.INFO)
             if self._log.is_enabled_for(level):
                 event, fields = line_of(record)
                 self._log.log(level, event, **fields)
@@ -117,12 +121,6 @@ class EventLogger:
         pass
 
 
-def _level(record: Record) -> int:
-    if isinstance(record, _ROUTINE):
-        return logging.DEBUG
-    return logging.WARNING if isinstance(record, _ALARMING) else logging.INFO
-
-
 def line_of(record: Record) -> tuple[str, Fields]:
     """The event of a record's log line, and its keys."""
     match record:
@@ -165,6 +163,7 @@ def line_of(record: Record) -> tuple[str, Fields]:
             return _spaced(kind_of(record)), fields
 
 
+@cache
 def _spaced(kind: str) -> str:
     """`TaskStarted` as `task started`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).lower()
