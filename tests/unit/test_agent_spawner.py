@@ -412,19 +412,19 @@ _FILES = (
 @pytest.fixture
 def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like a machine with version 2 only, and its proc folder."""
-    make_folder = Path.mkdir
+    make_folder = os.mkdir
 
-    def make_group(path: Path, **_: object) -> None:
+    def make_group(path: Path | str, *_: object) -> None:
         make_folder(path)
         for name in _FILES:
-            (path / name).touch()
+            Path(path, name).touch()
 
     (tmp_path / "cgroup").write_text("0::/w.service/phalanx-agent\n")
     (tmp_path / "mountinfo").write_text(f"1 0 0:1 / {tmp_path}/groups rw - cgroup2 none rw\n")
     for folder in ("groups", "groups/w.service", "groups/w.service/phalanx-agent"):
         make_group(tmp_path / folder)
     (tmp_path / "groups/w.service/cgroup.controllers").write_text("cpu io memory pids\n")
-    monkeypatch.setattr(Path, "mkdir", make_group)
+    monkeypatch.setattr(os, "mkdir", make_group)
     return tmp_path
 
 
@@ -436,18 +436,18 @@ def test_version_2_limits_the_group_of_a_task_beside_the_group_of_the_agent(
     limits = TaskLimits(memory=1 << 30, cpu=1500, cpu_quota=True, processes=64)
     group = groups.create(KEY, limits)
     assert group is not None
-    [folder] = group.folders
-    assert folder.path.parent.parent == version_2 / "groups/w.service"
+    folder = Path(group.folders[0].path)
+    assert folder.parent.parent == version_2 / "groups/w.service"
     with group.joined():
-        assert (folder.path / "cgroup.procs").read_text() == "0"
-    written = {name: (folder.path / name).read_text() for name in _FILES}
+        assert (folder / "cgroup.procs").read_text() == "0"
+    written = {name: (folder / name).read_text() for name in _FILES}
     assert written["memory.max"] == str(1 << 30)
     assert (written["memory.swap.max"], written["memory.oom.group"]) == ("0", "1")
     assert (written["cpu.weight"], written["cpu.max"]) == ("150", "150000 100000")
     assert written["pids.max"] == "64"
-    (folder.path / "memory.events").write_text("max 9\noom 2\noom_kill 3\n")
-    (folder.path / "memory.peak").write_text("1073741824\n")
-    (folder.path / "pids.events").write_text("max 5\n")
+    (folder / "memory.events").write_text("max 9\noom 2\noom_kill 3\n")
+    (folder / "memory.peak").write_text("1073741824\n")
+    (folder / "pids.events").write_text("max 5\n")
     assert group.limits_reached() == (3, 1 << 30, 5)
 
 

@@ -207,7 +207,7 @@ class FrameDecoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes | memoryview) -> list[bytes]:
         self._buffer += data
         bodies = []
         while len(self._buffer) >= _LENGTH_BYTES:

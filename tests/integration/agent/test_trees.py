@@ -233,12 +233,12 @@ async def test_a_control_group_is_killed_also_where_the_kernel_can_only_freeze_i
         first = subprocess.Popen(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
     # A task may create groups of its own, which may be empty by then.
     for folder in group.folders:
-        (folder.path / "own").mkdir()
+        Path(folder.path, "own").mkdir()
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
     assert not group.remove()
     left = cgroups.leftover_group(tmp_path / "path")
     process_tree.kill_all([process_tree.ProcessTree(process_tree.new_tag(), left)])
     assert first.wait() == -signal.SIGKILL
-    assert not any(folder.path.exists() for folder in group.folders)
+    assert not any(Path(folder.path).exists() for folder in group.folders)
     assert cgroups.leftover_group(tmp_path / "path") is None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.agent.messages import TaskLimits
@@ -67,7 +68,9 @@ def limit_after_start(groups: Mapping[str, GroupFolder], limits: TaskLimits) -> 
 def set_cpu_weight(group: GroupFolder, cpu: int) -> None:
     """Weigh a group by a number of CPUs, in thousandths. Raises OSError."""
     name, of_one, least, most = _CPU_WEIGHTS[group.version]
-    write(group.path, name, str(min(max(cpu * of_one // 1000, least), most)))
+    weight = min(max(cpu * of_one // 1000, least), most)
+    if weight != of_one:  # which the kernel gives to every group
+        write(group.path, name, str(weight))
 
 
 def limits_reached(groups: Mapping[str, GroupFolder]) -> LimitsReached:
@@ -85,7 +88,7 @@ def limits_reached(groups: Mapping[str, GroupFolder]) -> LimitsReached:
 
 def _count(group: GroupFolder, name: str, key: str) -> int:
     with suppress(OSError):
-        for line in (group.path / name).read_text().splitlines():
+        for line in Path(group.path, name).read_text().splitlines():
             if line.startswith(f"{key} "):
                 return int(line.split(" ")[1])
     return 0
@@ -93,5 +96,5 @@ def _count(group: GroupFolder, name: str, key: str) -> int:
 
 def _number(group: GroupFolder, name: str) -> int:
     with suppress(OSError, ValueError):
-        return int((group.path / name).read_text())
+        return int(Path(group.path, name).read_text())
     return 0

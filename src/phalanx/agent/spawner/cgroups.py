@@ -24,7 +24,7 @@ from phalanx.agent.spawner.cgroup_hierarchies import (
     in_every_hierarchy,
 )
 from phalanx.agent.spawner.cgroup_limits import LIMITS, LimitsReached
-from phalanx.agent.spawner.group_folder import GroupFolder, write
+from phalanx.agent.spawner.group_folder import GroupFolder, SpawnerGroup, write
 from phalanx.agent.task_files import read_short
 from phalanx.host.file_replacement import replace_file
 
@@ -84,7 +84,7 @@ def _leave(folder: GroupFolder) -> None:
         folder.leave()
     except OSError as error:
         # Killing the attempt would kill the spawner, so it must not continue.
-        why = f"the spawner cannot return to its control group {folder.spawner_group}"
+        why = f"the spawner cannot return to its control group {folder.spawner_group.path}"
         raise SystemExit(f"{why}: {error.strerror}") from error
 
 
@@ -113,16 +113,16 @@ class ControlGroups:
                     cgroup_limits.set_cpu_weight(group, 1000 * (os.cpu_count() or 1))
 
     def _create_worker_groups(self, path_file: Path, mounted: list[Hierarchy]) -> None:
-        groups = [(h, GroupFolder(h.parent / self.name, h.version, h.own_group)) for h in mounted]
+        groups = [(h, _folder(h.parent / self.name, h.version, h.own_group)) for h in mounted]
         with suppress(OSError):
-            paths = "\n".join(str(group.path) for _, group in groups)
+            paths = "\n".join(group.path for _, group in groups)
             replace_file(path_file, os.fsencode(paths), durable=False)
             for hierarchy, group in groups:
                 self._create_worker_group(hierarchy, group)
 
     def _create_worker_group(self, hierarchy: Hierarchy, group: GroupFolder) -> None:
         try:
-            group.path.mkdir()
+            Path(group.path).mkdir()
             # The right to create a group does not include the right to join it, or to leave it.
             group.join()
             group.leave()
@@ -141,7 +141,7 @@ class ControlGroups:
     def _enable(self, controller: str, hierarchy: Hierarchy, group: GroupFolder) -> bool:
         """Pass a controller of version 2 on to the groups of attempts; whether that worked."""
         try:
-            for path in (hierarchy.parent, group.path):
+            for path in (str(hierarchy.parent), group.path):
                 write(path, _SUBTREE, f"+{controller}")
         except OSError as error:
             self.unenforced[LIMITS[controller]] = (
@@ -184,6 +184,10 @@ class ControlGroups:
         remove_everywhere(self.name)
 
 
+def _folder(path: Path, version: int, spawner_group: Path) -> GroupFolder:
+    return GroupFolder(str(path), version, SpawnerGroup(str(spawner_group), version))
+
+
 def group_of(worker: str, key: AttemptKey) -> str:
     """The group of an attempt, relative to the group of the spawner in each hierarchy."""
     return f"{worker}/{attempt_name(key)}"
@@ -199,7 +203,7 @@ def remove_everywhere(name: str) -> None:
         parents.update(in_every_hierarchy(common, proc))  # where Docker creates them
     for parent in parents:
         if (parent / name).is_dir():
-            GroupFolder(parent / name, 1, parent).remove()
+            _folder(parent / name, 1, parent).remove()
 
 
 def remove_leftovers(path_file: Path) -> None:
@@ -216,7 +220,7 @@ def leftover_group(path_file: Path, key: AttemptKey | None = None) -> ControlGro
     if key is not None:
         paths = [path / attempt_name(key) for path in paths]
     folders = tuple(
-        GroupFolder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)
+        _folder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)
         for path in paths
         if os.access(path / "cgroup.procs", os.W_OK)
     )

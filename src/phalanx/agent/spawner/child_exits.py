@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 4096
 #: A task that starts processes without end must not keep the spawner from its other work.
 _AT_ONCE = 256
 

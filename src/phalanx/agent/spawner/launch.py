@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -102,8 +102,11 @@ class Launcher:
             yield
             return
         try:
-            with _acting_as(user):
+            if user is None:
                 os.chdir(workdir)
+            else:
+                with _acting_as(user):
+                    os.chdir(workdir)
         except (OSError, ValueError) as error:
             why = f"cannot enter the working directory {workdir}: {_text(error)}"
             raise StartError(why, is_final=_is_missing(error)) from None
@@ -114,11 +117,8 @@ class Launcher:
 
 
 @contextmanager
-def _acting_as(user: TaskUser | None) -> Iterator[None]:
+def _acting_as(user: TaskUser) -> Iterator[None]:
     """Use the file permissions of the user. The real user stays, so that it cannot send signals."""
-    if user is None:
-        yield
-        return
     own_groups = os.getgroups()
     try:
         os.setgroups(user.groups)
@@ -196,16 +196,18 @@ def _program(name: str, env: dict[str, str], user: TaskUser | None) -> str:
     if "/" in name:
         return name
     folders = env.get("PATH", os.defpath)
+    paths = [f"{folder or '.'}/{name}" for folder in folders.split(":")]
+    if user is None:
+        return _first_program(paths)
     with _acting_as(user):
-        paths = (f"{folder or '.'}/{name}" for folder in folders.split(":"))
-        path = next(filter(_may_run, paths), None)
-    if path is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return path
+        return _first_program(paths)
 
 
-def _may_run(path: str) -> bool:
-    return os.access(path, os.X_OK, effective_ids=True) and Path(path).is_file()
+def _first_program(paths: Iterable[str]) -> str:
+    for path in paths:
+        if os.access(path, os.X_OK, effective_ids=True) and Path(path).is_file():
+            return path
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _text(error: OSError | ValueError) -> str:

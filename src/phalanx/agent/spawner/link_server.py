@@ -35,6 +35,8 @@ class LinkConnection:
         connection.setblocking(False)
         self._connection = connection
         self._decoder = FrameDecoder()
+        # One buffer for all messages: the system maps new memory for each object of this size.
+        self._received = memoryview(bytearray(_READ_BYTES))
         self._unsent = bytearray()
 
     def fileno(self) -> int:
@@ -63,14 +65,14 @@ class LinkConnection:
     def receive(self) -> list[LinkMessage] | None:
         """The messages that have arrived; None at the end of the connection."""
         try:
-            data = self._connection.recv(_READ_BYTES)
+            size = self._connection.recv_into(self._received)
         except BlockingIOError:
             return []
         except OSError:
             return None
         try:
-            bodies = self._decoder.feed(data)
-            return [decode_link_message(body) for body in bodies] if data else None
+            bodies = self._decoder.feed(self._received[:size])
+            return [decode_link_message(body) for body in bodies] if size else None
         except (msgspec.MsgspecError, ValueError):
             return None
 

@@ -20,7 +20,7 @@ class MemoryKills:
             return
         counter = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            file = os.open(folder.path / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(f"{folder.path}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 write(folder.path, "cgroup.event_control", f"{counter} {file}")
             finally:

@@ -162,6 +162,7 @@ class ProcessTable:
 
     def remove_ended(self) -> None:
         """Remove the attempts of which no process is left, and kill what the main process left."""
+        self._children.read()
         for attempt in list(self._without_main.values()):
             with self._errors.contained(attempt):
                 self._remove_if_ended(attempt)
@@ -177,6 +178,7 @@ class ProcessTable:
             with self._errors.contained(attempt):
                 if attempt.act_if_due(now, lease_ends_at) and attempt.has_main_exited:
                     # The last SIGCHLD can arrive before the kernel has emptied the control group.
+                    self._children.read()
                     self._remove_if_ended(attempt)
 
     def _remove_if_ended(self, attempt: RunningAttempt) -> None:

@@ -22,6 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: Tags are larger than any memory limit that a user would set.
 _LOWEST_TAG = 1 << 62
 
+_READ_BYTES = 64 * 1024
 #: How long to wait between two rounds of killing.
 _KILL_INTERVAL_S = 0.01
 
@@ -174,8 +175,19 @@ class OwnChildren:
     """The children of this process: main processes of attempts, and orphans it was given."""
 
     def __init__(self) -> None:
-        self._list = Path(f"/proc/self/task/{os.getpid()}/children")
-        self._is_listed = self._list.exists()
+        self._list: int | None = None
+        with suppress(OSError):  # a kernel without the list
+            flags = os.O_RDONLY | os.O_CLOEXEC
+            self._list = os.open(f"/proc/self/task/{os.getpid()}/children", flags)
+        self._pids: list[int] = []
+
+    def read(self) -> None:
+        """Read the list that the other methods use, after the last exit was reaped."""
+        if self._list is not None:
+            listed = b""
+            while part := os.pread(self._list, _READ_BYTES, len(listed)):
+                listed += part
+            self._pids = list(map(int, listed.split()))
 
     def has_orphans(self, tag: int, main_pids: Container[int]) -> bool:
         """Whether a process with the tag is left of an attempt whose main process has been reaped.
@@ -183,21 +195,15 @@ class OwnChildren:
         This process is the subreaper, so such a process descends from one of its children. Nothing
         else reaps them, so none can leave the list while it is read.
         """
-        if not self._is_listed:
+        if self._list is None:
             return bool(tagged_pids(tag))
-        return any(pid not in main_pids and _has_tag(tag, pid) for pid in self._pids())
+        return any(pid not in main_pids and _has_tag(tag, pid) for pid in self._pids)
 
     def outside(self, trees: Sequence[ProcessTree], known_pids: Container[int]) -> list[int]:
         """Other children that belong to none of the trees: they have changed their own tag."""
-        if not self._is_listed:
-            return []
-        others = [pid for pid in self._pids() if pid not in known_pids and not _is_zombie(pid)]
+        others = [pid for pid in self._pids if pid not in known_pids and not _is_zombie(pid)]
         return [
             pid
             for pid in others
             if not _is_monitor(pid) and not any(tree.contains(pid) for tree in trees)
         ]
-
-    def _pids(self) -> Iterator[int]:
-        with self._list.open("rb", buffering=0) as file:  # read with every end of a task
-            return map(int, file.readall().split())
