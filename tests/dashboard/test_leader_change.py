@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Page
 
-from tests.dashboard.pages import open_page
+from tests.dashboard.pages import HIDE, open_page
 from tests.integration.server.processes import ServerProcess, phalanx, sqlite_at
 from tests.plain_http import async_http_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_restarted_server_is_followed_again_without_a_reload(
+async def test_a_restarted_server_is_followed_again_without_a_reload_and_only_by_visible_tabs(
     page: Page, tmp_path: Path
 ) -> None:
     server = await ServerProcess.start(sqlite_at(tmp_path), "one")
@@ -23,6 +23,12 @@ async def test_a_restarted_server_is_followed_again_without_a_reload(
         await open_page(page, server.url, "jobs", "Jobs")
         await page.get_by_text("· live").wait_for()
         await page.evaluate("window.kept = true")
+        hidden = await page.context.new_page()
+        await open_page(hidden, server.url, "jobs", "Jobs")
+        await hidden.get_by_text("· live").wait_for()
+        await hidden.evaluate(HIDE, True)
+        sent: list[str] = []
+        hidden.on("request", lambda request: sent.append(request.url))
         port = urlsplit(server.url).port
         await server.kill()
         await page.get_by_text("reconnecting …").wait_for()
@@ -33,6 +39,9 @@ async def test_a_restarted_server_is_followed_again_without_a_reload(
             await client.post("/jobs", json={"name": "later", "roles": {"w": {"command": "true"}}})
         await page.get_by_role("link", name="default/later").wait_for()
         assert await page.evaluate("window.kept")
+        assert sent == []
+        await hidden.evaluate(HIDE, False)
+        await hidden.get_by_role("link", name="default/later").wait_for()
     finally:
         await server.kill()
 

@@ -332,12 +332,12 @@ function onState(connection) {
   if (connection === "live") {
     state.wasLive = true;
     search = null;
-    loadServers();
+    if (!document.hidden) loadServers(); // the worker repeats the state when the tab is shown
     refresh();
   }
   if (connection === "standby") searchSoon(0);
   if (connection === "connecting") searchSoon(MOVE_AFTER_MS);
-  if (connection === "signed-out" && state.session) start();
+  if (connection === "signed-out" && state.session) visible().then(start);
   draw();
 }
 
