@@ -115,7 +115,7 @@ async def take(page: Page, url: str, theme: str, folder: Path) -> None:
     for name in PAGES:
         await page.goto(f"{url}/#/{name}")
         await page.locator("main[aria-busy=false] .panel").first.wait_for()
-        await page.wait_for_timeout(400)  # the connection shows that it is live
+        await page.get_by_text("· live").wait_for()
         await page.screenshot(path=str(folder / f"{name}-{theme}.png"))
 
 

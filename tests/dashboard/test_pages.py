@@ -1,5 +1,8 @@
 """The pages of the cluster as a whole: overview, cluster, queues."""
 
+import re
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -8,6 +11,20 @@ from tests.integration.api.serving import Running
 from tests.integration.api.test_overview import a_cluster, placed, submit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+#: Sets `window.redrawn` to whether a canvas has changed two frames after the theme.
+NOTE_REDRAW = """canvas => {
+    const before = canvas.toDataURL();
+    const frame = () => new Promise(requestAnimationFrame);
+    window.redrawn = new Promise(resolve => {
+        matchMedia("(prefers-color-scheme: dark)").addEventListener("change", async () => {
+            await frame();
+            await frame();
+            resolve(canvas.toDataURL() !== before);
+        });
+    });
+}"""
 
 
 async def a_busy_cluster(cluster: Running) -> None:
@@ -47,6 +64,13 @@ async def test_the_overview_answers_what_is_used_and_why_jobs_wait(
     await cluster.call("POST", "/workers/w-1/cordon?reason=fans")
     await page.get_by_text("1 cordoned").wait_for()
     assert await page.get_by_role("heading", name="Queues").bounding_box() == before
+    # The chart has times of the day, also of another day.
+    await page.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=1))
+    await page.reload()
+    await page.get_by_role("img", name="over the last day").wait_for()
+    times = await page.locator(".lineplot .x span").all_text_contents()
+    assert len(times) > 1
+    assert all(re.fullmatch(r"\d\d:\d\d", time) for time in times)
 
 
 async def test_the_cluster_is_a_map_of_gpus_that_names_jobs_on_hover(
@@ -58,6 +82,10 @@ async def test_the_cluster_is_a_map_of_gpus_that_names_jobs_on_hover(
     await canvas.wait_for()
     await canvas.hover(position={"x": 112, "y": 9})
     await expect(page.locator(".tooltip")).to_contain_text("ml/train, task")
+    # The map is drawn again when the theme of the system changes.
+    await canvas.evaluate(NOTE_REDRAW)
+    await page.emulate_media(color_scheme="dark")
+    assert await page.evaluate("window.redrawn")
     # The first GPU has the colour of its job, the last one of the second worker is free.
     await page.get_by_role("combobox", name="Group by").select_option("-")
     await page.get_by_role("img", name="all workers").wait_for()

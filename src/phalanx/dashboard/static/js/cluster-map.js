@@ -15,7 +15,7 @@ const DETAILS = [
 // On a phone there is no place beside the squares.
 export function detailOf(workers) {
   const detail = DETAILS.find((each) => workers <= each.upTo);
-  return innerWidth < 700 ? { ...detail, bar: 0, note: 0 } : detail;
+  return innerWidth < 700 ? { ...detail, name: Math.min(detail.name, 84), bar: 0, note: 0 } : detail;
 }
 
 // What is on each GPU of a worker: [[{job, task}], …], by index of the device.

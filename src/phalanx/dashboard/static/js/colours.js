@@ -22,6 +22,12 @@ function hash(name) {
   return value >>> 0;
 }
 
+// Whether the dark theme is shown: that of the system, until one is chosen.
+export function isDark() {
+  const { theme } = document.documentElement.dataset;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
 // The colours of the theme, for canvases.
 export function themeColours() {
   const style = getComputedStyle(document.body);

@@ -37,6 +37,7 @@ import { follow } from "./live.js";
 import { OtherServers } from "./other-servers.js";
 import { HEAD, PAGES } from "./pages.js";
 import { href, parse, setParams } from "./router.js";
+import { isDark } from "./colours.js";
 import { problem, toast } from "./components.js";
 import { visible } from "./visibility.js";
 
@@ -130,25 +131,19 @@ function serverText() {
   return `leader ${leader.name}${count} · `;
 }
 
-// Theme: that of the system until one is chosen.
+// Theme
 
 function themeButton() {
   const dark = isDark();
   return h("button.link", { type: "button", onclick: () => choose(dark ? "light" : "dark") }, dark ? "Light theme" : "Dark theme");
 }
-const isDark = () =>
-  (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 function choose(theme) {
   document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
-  dispatchEvent(new Event("themechange"));
   draw();
 }
 if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  dispatchEvent(new Event("themechange"));
-  draw();
-});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
 // Signing in: the token is exchanged for a cookie that scripts cannot read, and is kept nowhere.
 

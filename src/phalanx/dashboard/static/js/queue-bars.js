@@ -77,16 +77,16 @@ export function queueSummary(shares) {
   const scale = scaleOf(shares, resource);
   const of = (queue, field) => amount(queue[field][resource]);
   const columns = [
-    { title: "queue", class: "tight", cell: (queue) => h("a", { class: `depth-${Math.min(queue.depth, 4)}`, href: href("queues", { queue: queue.queue }) }, queue.queue) },
-    { title: "", class: "bar-cell", cell: (queue) => shareBar(queue, resource, scale) },
-    { title: "used", class: "n", cell: (queue) => inWords(resource, of(queue, "used")) },
-    { title: "fair", class: "n", cell: (queue) => inWords(resource, of(queue, "deserved")) },
+    { title: "queue", class: "tight grow", cell: (queue) => h("a", { class: `depth-${Math.min(queue.depth, 4)}`, href: href("queues", { queue: queue.queue }) }, queue.queue) },
+    { title: "", class: "bar-cell line", cell: (queue) => shareBar(queue, resource, scale) },
+    { title: "used", class: "n named", cell: (queue) => inWords(resource, of(queue, "used")) },
+    { title: "fair", class: "n named", cell: (queue) => inWords(resource, of(queue, "deserved")) },
     { title: "", class: "note", cell: (queue) => h("span.muted", noteOf(queue, resource)) },
   ];
   const all = treeOf(shares.queues);
   const shown = all.length > FEW_QUEUES ? all.filter((queue) => !isIdle(queue)) : all;
   const rest = all.length - shown.length;
-  return [table(columns, shown, { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues." }), rest ? h("p.muted.more", h("a", { href: href("queues") }, `${rest} more`), " without jobs") : null];
+  return [table(columns, shown, { keyOf: (queue) => queue.queue, caption: "Queues", empty: "No queues.", stacks: true }), rest ? h("p.muted.more", h("a", { href: href("queues") }, `${rest} more`), " without jobs") : null];
 }
 
 export function noteOf(queue, resource) {

@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { get } from "../api.js";
 import { bar, card, choice, panel, pill, table } from "../components.js";
 import { atPoint, detailOf, devicesOf, drawMap, isStranded, isWhole, noteOf, sizeOf } from "../cluster-map.js";
-import { coloursOf } from "../colours.js";
+import { coloursOf, isDark } from "../colours.js";
 import { amount, bytes, clock, decimal, percent, plural, since, whole } from "../format.js";
 import { pendingTable } from "../pending-table.js";
 import { queueSummary } from "../queue-bars.js";
@@ -70,7 +70,7 @@ export function cluster(context) {
           "section.panel",
           h(
             "div.row",
-            h("h2", "Workers ", h("span.muted", "· one square is one GPU, coloured by job · striped amber: free, but too small for any pending gang")),
+            h("h2", "Workers ", isTable ? null : h("span.muted", "· one square is one GPU, coloured by job · striped amber: free, but too small for any pending gang")),
             h(
               "span.end",
               choice("Group by", label, [[NO_GROUP, "nothing"], ...labels.map((name) => [name, name])], (value) => context.setParams({ group: value })),
@@ -189,7 +189,7 @@ export function cluster(context) {
 
   function draw(canvas, workers, detail) {
     const { width, height } = sizeOf(workers, detail);
-    const state = [map, highlight, width, height, document.documentElement.dataset.theme, devicePixelRatio].map((each) => each);
+    const state = [map, highlight, width, height, isDark(), devicePixelRatio];
     const before = canvas.drawn;
     if (before && before.every((each, index) => each === state[index])) return;
     canvas.drawn = state;
@@ -242,7 +242,7 @@ export function cluster(context) {
       { title: "worker", class: "grow", cell: (worker) => h("code", worker.id) },
       { title: "status", class: "tight", cell: (worker) => pill(worker.status) },
       { title: "GPUs used", class: "n named", cell: (worker) => `${decimal(worker.gpus - amount(worker.free.gpu))} / ${worker.gpus}` },
-      { title: "", class: "bar-cell line", cell: (worker) => bar([{ value: worker.gpus - amount(worker.free.gpu), class: "run" }], worker.gpus, { label: `${decimal(worker.gpus - amount(worker.free.gpu))} of ${worker.gpus} GPUs in use` }) },
+      { title: "", class: "bar-cell short line", cell: (worker) => bar([{ value: worker.gpus - amount(worker.free.gpu), class: "run" }], worker.gpus, { label: `${decimal(worker.gpus - amount(worker.free.gpu))} of ${worker.gpus} GPUs in use` }) },
       { title: "jobs", cell: (worker) => jobLinks(worker) },
       { title: "", class: "muted", cell: (worker) => (worker.lost_at ? `lost at ${clock(worker.lost_at)}` : noteOf(worker)) },
     ];
@@ -267,13 +267,5 @@ export function cluster(context) {
     return jobs.slice(0, 4).map((job, index) => [index ? ", " : "", job.id ? h("a", { href: href(["job", job.id]) }, job.name || job.id) : "a job of another namespace"]).concat(jobs.length > 4 ? ` and ${jobs.length - 4} more` : []);
   }
 
-  const onTheme = () => context.update();
-  addEventListener("themechange", onTheme);
-  return {
-    title: () => "Cluster",
-    load,
-    view,
-    wants: () => true,
-    close: () => removeEventListener("themechange", onTheme),
-  };
+  return { title: () => "Cluster", load, view, wants: () => true };
 }

@@ -145,6 +145,6 @@ function serverList({ leader, standbys }) {
     leader
       ? h("li", h("span", leader.name, h("span.muted", ` leader, term ${leader.term}`)), h("code", leader.url))
       : h("li", "No server leads at the moment."),
-    standbys.map((each) => h("li", { key: each.name }, h("span", each.name, h("span.muted", each.silent_s === null ? " standby" : ` standby, not heard for ${each.silent_s} s`)), h("a", { href: each.url, rel: "noreferrer" }, each.url))),
+    standbys.map((each) => h("li", { key: each.name }, h("span", each.name, h("span.muted", each.silent_s === null ? " standby" : ` standby, not heard for ${each.silent_s} s`)), h("a", { href: each.url, rel: "noreferrer" }, h("code", each.url)))),
   );
 }
