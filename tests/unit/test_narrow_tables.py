@@ -4,7 +4,7 @@ import pytest
 from rich.table import Table
 
 from phalanx.cli.jobs import jobs_table
-from phalanx.cli.output import Narrow, print_trimmed, table_of
+from phalanx.cli.output import Narrow, print_table_with_texts, print_trimmed, table_of
 from phalanx.cli.workers import workers_table
 from phalanx.core.model import Limit, Phase, Protocol
 from phalanx.wire.jobs import ElementsView, JobView
@@ -107,3 +107,20 @@ def test_what_may_not_be_cut_is_longer_than_the_terminal(
 ) -> None:
     table = table_of(["ID", "TEXT"], [["x" * 100, "y" * 100]], Narrow(cut=("TEXT",)))
     assert lines(table, capsys)[1] == "x" * 100 + "  " + "y" * 15 + "…"
+
+
+def test_columns_are_left_out_and_names_take_two_lines_before_a_line_is_too_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    headings = ["GANG", "QUEUE", "#MIN", "STATE"]
+    long = "team-vision/" + "x" * 80
+    rows = [[long, "default", "2", "pending"], ["short", "default", "1", "running"]]
+    reasons = ["2 of 3 pods fit", ""]
+    print_table_with_texts(headings, rows, "REASON", reasons, drop=("QUEUE", "MIN"))
+    heading, first, rest, reason, second = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["GANG", "STATE"]
+    assert first.split() == [long[: len(first.split()[0])], "pending"]
+    assert len(first) == 80
+    assert first.split()[0] + rest.strip() == long
+    assert reason == "  2 of 3 pods fit"
+    assert second.split() == ["short", "running"]

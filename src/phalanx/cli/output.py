@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
@@ -193,7 +194,7 @@ def print_table_with_texts(
     """Print a table and a free text for each row. Where there is room, the texts are the last
     column, in whole words; else each stands below its row, a little further to the right. No column
     is cut. If the table is still too wide, the columns of `drop` are left out, the first of them
-    first."""
+    first, and then long names in the first column go on in the next line."""
     width = console().width
     table = table_of(headings, rows, Narrow())
     room = width - (table.width or 0) - _COLUMN_GAP
@@ -206,13 +207,29 @@ def print_table_with_texts(
         table.width = width - room + column.width
         print_trimmed(table)
         return
-    heading, *lines = _rendered(table_of(headings, rows, Narrow(drop=drop)))
+    table = table_of(headings, rows, Narrow(drop=drop))
+    name_width = _fold_names(table, width)
+    heading, *lines = _rendered(table)
     typer.echo(heading)
-    for line, text in zip(lines, texts, strict=True):
-        typer.echo(line)
-        indent = len(line) - len(line.lstrip()) + _COLUMN_GAP
-        for part in textwrap.wrap(visible(text), width - indent):
-            typer.echo(" " * indent + part)
+    rest = iter(lines)
+    for row, text in zip(rows, texts, strict=True):
+        height = max(1, -(-cell_len(str(visible_text(row[0]))) // name_width))
+        first, *more = islice(rest, height)
+        indent = len(first) - len(first.lstrip()) + _COLUMN_GAP
+        below = textwrap.wrap(visible(text), width - indent)
+        for line in (first, *more, *(" " * indent + part for part in below)):
+            typer.echo(line)
+
+
+def _fold_names(table: Table, width: int) -> int:
+    """Let the first column take several lines if the table is too wide; the width of the column."""
+    names = table.columns[0]
+    excess = (table.width or 0) - width
+    if excess > 0:
+        names.no_wrap, names.overflow = False, "fold"
+        names.width = max(_MIN_WIDTH, (names.width or 0) - excess)
+        table.width = width
+    return names.width or 1
 
 
 def print_wrapped(sentence: str) -> None:
