@@ -101,6 +101,11 @@ async def test_files_are_cached_by_their_etag_and_protected_by_a_policy(cluster:
     script = await cluster.client.get(f"/dashboard/{dashboard_version()}/js/main.js")
     assert script.headers["content-type"].startswith("text/javascript")
     assert "immutable" in script.headers["cache-control"]
+    assert script.headers["content-encoding"] == "gzip"
+    plain = await cluster.client.get(script.url.path, headers={"Accept-Encoding": "identity"})
+    assert plain.content == script.content == dashboard_files()["js/main.js"].content
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["etag"] != script.headers["etag"]
     # A page of another version gets this server's file, and does not keep it.
     other = await cluster.client.get("/dashboard/0123456789abcdef/js/main.js")
     assert (other.content, other.headers["cache-control"]) == (script.content, "no-cache")

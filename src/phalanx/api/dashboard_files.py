@@ -79,10 +79,16 @@ def _file(request: Request[Any, Any, Any], path: str) -> Response[bytes]:
     file = dashboard_files().get(path)
     if file is None or not services_of(request).info.has_dashboard:
         raise NotFoundException
-    headers = {**_HEADERS, "ETag": file.etag}
-    if request.headers.get("if-none-match") == file.etag:
+    is_compressed = "gzip" in request.headers.get("accept-encoding", "")
+    content, etag = file.content, file.etag
+    headers = {**_HEADERS, "Vary": "Accept-Encoding"}
+    if is_compressed:
+        content, etag = file.compressed, f'{etag[:-1]}-gzip"'
+        headers["Content-Encoding"] = "gzip"
+    headers["ETag"] = etag
+    if request.headers.get("if-none-match") == etag:
         return Response(b"", status_code=304, headers=headers, media_type=file.media_type)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    return Response(content, headers=headers, media_type=file.media_type)
 
 
 ROUTES = [index, dashboard_file]

@@ -1,10 +1,11 @@
-"""The files of the dashboard, read from the package once, with their types and ETags.
+"""The files of the dashboard, read from the package and compressed once, with types and ETags.
 
 The page names its files below a folder that is named after the content of all of them. Browsers
 keep them for ever, and an upgrade has another folder. Modules are part of the scripts that import
 them.
 """
 
+import gzip
 import hashlib
 from functools import cache
 from importlib import resources
@@ -28,6 +29,7 @@ _TYPES = {
 
 class DashboardFile(NamedTuple):
     content: bytes
+    compressed: bytes  #: by gzip
     media_type: str
     etag: str
 
@@ -35,44 +37,50 @@ class DashboardFile(NamedTuple):
 @cache
 def dashboard_files() -> dict[str, DashboardFile]:
     """By path, such as `js/main.js`."""
-    files = _files_of_page()
+    contents = _contents()
     folder = f'"/dashboard/{dashboard_version()}/'.encode()
-    html = files[INDEX].content.replace(b'"/dashboard/', folder)
-    return files | {INDEX: _file(html, files[INDEX].media_type)}
+    contents |= {INDEX: contents[INDEX].replace(b'"/dashboard/', folder)}
+    return {path: _file(path, content) for path, content in contents.items()}
 
 
 @cache
 def dashboard_version() -> str:
     """The name of the folder that the page names its files in."""
-    etags = "".join(file.etag for _, file in sorted(_files_of_page().items()))
-    return hashlib.sha256(etags.encode()).hexdigest()[:16]
+    digests = [hashlib.sha256(content).digest() for _, content in sorted(_contents().items())]
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
 
 
 @cache
-def _files_of_page() -> dict[str, DashboardFile]:
+def _contents() -> dict[str, bytes]:
     stored = dict(_below(resources.files("phalanx.dashboard") / "static", ""))
-    modules = {path: file.content.decode() for path, file in stored.items() if _is_module(path)}
-    scripts = {
-        path: _file(script(path, modules).encode(), stored[path].media_type) for path in _SCRIPTS
-    }
-    return {path: file for path, file in stored.items() if not _is_module(path)} | scripts
+    modules = {path: content.decode() for path, content in stored.items() if _is_module(path)}
+    scripts = {path: script(path, modules).encode() for path in _SCRIPTS}
+    return {path: content for path, content in stored.items() if not _is_module(path)} | scripts
 
 
 def _is_module(path: str) -> bool:
     return path.endswith(".js")
 
 
-def _file(content: bytes, media_type: str) -> DashboardFile:
-    etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
-    return DashboardFile(content, media_type, etag)
+def _file(path: str, content: bytes) -> DashboardFile:
+    return DashboardFile(
+        content,
+        gzip.compress(content, compresslevel=6, mtime=0),
+        _TYPES[_ending(path)],
+        f'"{hashlib.sha256(content).hexdigest()[:24]}"',
+    )
 
 
-def _below(folder: Traversable, prefix: str) -> list[tuple[str, DashboardFile]]:
-    files: list[tuple[str, DashboardFile]] = []
+def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    files: list[tuple[str, bytes]] = []
     for each in folder.iterdir():
         path = prefix + each.name
         if each.is_dir():
             files += _below(each, f"{path}/")
-        elif (media_type := _TYPES.get(each.name.rpartition(".")[2])) is not None:
-            files.append((path, _file(each.read_bytes(), media_type)))
+        elif _ending(path) in _TYPES:
+            files.append((path, each.read_bytes()))
     return files
+
+
+def _ending(path: str) -> str:
+    return path.rpartition(".")[2]

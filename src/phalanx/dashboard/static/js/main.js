@@ -360,7 +360,7 @@ async function start() {
 
 // The worker that follows the events is started after the first view, which it would delay.
 async function followSoon() {
-  await firstView;
+  await Promise.race([firstView, pause(PATIENCE_MS)]);
   await pause(FOLLOW_AFTER_MS);
   await visible();
   live ??= follow({ onEvents: take, onResync: refresh, onState });
