@@ -18,7 +18,7 @@ def test_a_list_in_a_pipe_has_one_uncut_line_per_job(terminal: Terminal) -> None
     head, *lines = said.out.splitlines()
     assert head.split()[:3] == ["JOB", "NAME", "PHASE"]
     assert {line.split()[0] for line in lines} == wanted
-    assert all("the largest node has 0" in line for line in lines), said.out
+    assert all("the largest worker has 0" in line for line in lines), said.out
     assert "…" not in said.out
     assert all(line == line.rstrip() for line in said.out.splitlines())
 

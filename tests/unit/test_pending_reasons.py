@@ -28,6 +28,7 @@ from phalanx.core.reasons import (
     WaitingForVictims,
     own_reason,
 )
+from phalanx.core.text import reworded
 from phalanx.core.time_units import SECOND
 
 NOON = 1_700_049_600 * SECOND
@@ -52,7 +53,7 @@ SENTENCES: list[tuple[Reason, str]] = [
     (WaitingForGroup(("team/b",)), "its group is incomplete: team/b has not been submitted"),
     (
         NoNodeMatches({"zone": "x", "gpu_model": "h100"}),
-        "no node has the labels gpu_model=h100, zone=x",
+        "no worker has the labels gpu_model=h100, zone=x",
     ),
     (NoNodeSatisfies(("a > 1", "b")), "no node satisfies a > 1, b"),
     (NotSchedulable("NotSupported", "claims are not supported"), "claims are not supported"),
@@ -62,7 +63,7 @@ SENTENCES: list[tuple[Reason, str]] = [
     ),
     (
         NeverFits("gpu", 16_000, 8000, per_task=True),
-        "never fits: each task needs 16 GPUs, the largest node has 8",
+        "never fits: each task needs 16 GPUs, the largest worker has 8",
     ),
     (
         NeverFits("gpu", 16_000, 8000),
@@ -74,7 +75,7 @@ SENTENCES: list[tuple[Reason, str]] = [
     ),
     (
         NeverFits("memory", 32 * 10**9, 2**33, per_task=True),
-        "never fits: each task needs 29.8Gi memory, the largest node has 8Gi",
+        "never fits: each task needs 29.8Gi memory, the largest worker has 8Gi",
     ),
     (QueueLimit("research", "gpu"), "queue research has reached its GPU limit"),
     (
@@ -104,7 +105,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         "2 tasks above the minimum have no place (short of GPUs)",
     ),
     (AboveMinimum(1, "short of GPUs"), "1 task above the minimum has no place (short of GPUs)"),
-    (Fragmented("node", 3), "fragmented: enough is free in total, but the best node fits 3 tasks"),
+    (
+        Fragmented("worker", 3),
+        "fragmented: enough is free in total, but the best worker fits 3 tasks",
+    ),
 ]
 
 
@@ -160,3 +164,13 @@ def test_a_backoff_is_the_reason_until_it_ends() -> None:
     assert own_reason(driver.job(job), driver.now) == Backoff(until)
     assert own_reason(driver.job(job), until - 1) == Backoff(until)
     assert own_reason(driver.job(job), until) is None
+
+
+def test_reasons_are_reworded_for_other_clusters_without_changing_names() -> None:
+    reason = NeverFits("gpu", 16_000, 8_000, per_task=True)
+    words = {"task": "pod", "worker": "node"}
+    expected = "never fits: each pod needs 16 GPUs, the largest node has 8"
+    assert reworded(str(reason), words) == expected
+    sentence = "tasks of ml/worker, tf-worker.2 and task-1 wait for role=worker; no worker."
+    expected = "pods of ml/worker, tf-worker.2 and task-1 wait for role=worker; no node."
+    assert reworded(sentence, words) == expected

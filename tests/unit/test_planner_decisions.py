@@ -259,12 +259,12 @@ def test_a_worker_that_matches_but_takes_no_tasks_is_named_in_the_reason() -> No
     driver.apply(CordonChanged("w0", "test"))
     driver.apply(WorkerLost("w1"))
     assert str(reason(driver, selecting)) == (
-        "no open node has the label model=h100 (w0 is cordoned, w1 is lost)"
+        "no open worker has the label model=h100 (w0 is cordoned, w1 is lost)"
     )
     driver.apply(CordonChanged("w2", "test"))
     large = driver.submit(spec(role=gpus(2)))
     assert str(reason(driver, large)) == (
-        "does not fit: each task needs 2 GPUs, the largest open node has 0 (w2 is cordoned)"
+        "does not fit: each task needs 2 GPUs, the largest open worker has 0 (w2 is cordoned)"
     )
     anywhere = driver.submit(spec())
     assert str(reason(driver, anywhere)) == (
@@ -294,7 +294,7 @@ def test_enough_in_sum_but_nowhere_together_is_fragmented() -> None:
     small = [driver.submit(spec(role=gpus(1), spread=True)) for _ in range(2)]
     assert sorted(carry_out(driver)) == sorted(small)
     job = driver.submit(spec(role=gpus(2)))
-    assert reason(driver, job) == Fragmented("node", best=0)
+    assert reason(driver, job) == Fragmented("worker", best=0)
 
 
 def test_a_reason_counts_all_roles_of_the_minimum() -> None:

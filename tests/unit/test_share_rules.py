@@ -71,8 +71,8 @@ def test_a_queue_that_uses_its_share_starts_no_further_gang() -> None:
 def test_an_overdue_gang_comes_before_all_queues() -> None:
     late = gang("late", *WIDE, queue="own", waiting_s=7200, time_limit_s=600)
     assert rule("late", late) == (
-        "pending for 2h, longer than max_wait; nodes are kept for it before all others. "
-        "wait for jobs to end, or add nodes"
+        "pending for 2h, longer than max_wait; workers are kept for it before all others. "
+        "wait for jobs to end, or add workers"
     )
 
 
@@ -80,7 +80,7 @@ def test_by_a_late_gang_its_queue_is_served_as_if_it_deserved_more() -> None:
     late = gang("late", *WIDE, queue="own", waiting_s=2400, time_limit_s=600)
     assert rule("late", late) == (
         "pending for 40m, longer than half of max_wait; its queue is served as if it deserved 2.5 "
-        "times as much. wait for jobs to end, or add nodes"
+        "times as much. wait for jobs to end, or add workers"
     )
 
 

@@ -155,7 +155,7 @@ def test_at_most_per_node_tasks_of_a_role_share_a_node() -> None:
     job = driver.submit(spec(3, role={"per_node": 2}))
     crowd = tuple(Assignment(n, "a") for n in range(3))
     refusal = driver.refuse(Placed((Placement(job, 0, crowd),)), Conflict)
-    assert "role worker allows 2 tasks per node" in refusal
+    assert "role worker allows 2 tasks per worker" in refusal
     driver.place(job, "a", "a", "b")
     assert driver.states(job) == [R, R, R]
 

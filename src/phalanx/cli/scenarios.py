@@ -11,6 +11,7 @@ from phalanx.cli.output import print_json
 from phalanx.cli.visible_text import say
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.durations import short_duration
+from phalanx.core.text import reworded
 from phalanx.core.time_units import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
@@ -95,7 +96,7 @@ def _lines(outcome: ScenarioOutcome) -> Iterator[str]:
             yield f"reserve {nodes} for {start.job} in {short_duration((start.at - NOW) / SECOND)}"
     for gang, reason in outcome.reasons.items():
         if gang not in outcome.placed and gang not in outcome.timed_out:
-            yield f"{gang} is pending: {reason}"
+            yield f"{gang} is pending: {reworded(str(reason), {'worker': 'node'})}"
     if not outcome.decisions and not outcome.reasons:
         yield "no decisions"
 

@@ -1,7 +1,8 @@
 """Why a job is pending: typed values with one sentence each, the same wherever they are shown.
 
 In order of precedence. The first four follow from the job alone; the planner adds the rest. Each
-sentence can stand alone and can follow `pending: `.
+sentence can stand alone and can follow `pending: `. They are about tasks and workers; where these
+are called otherwise, such as pods and nodes, `core.text.reworded` replaces the words.
 """
 
 import msgspec
@@ -83,8 +84,8 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
     def __str__(self) -> str:
         wanted = ", ".join(f"{label}={value}" for label, value in sorted(self.selector.items()))
         labels = "label" if len(self.selector) == 1 else "labels"
-        node = "open node" if self.closed else "node"
-        return f"no {node} has the {labels} {wanted}{_closed(self.closed)}"
+        worker = "open worker" if self.closed else "worker"
+        return f"no {worker} has the {labels} {wanted}{_closed(self.closed)}"
 
 
 class NoNodeSatisfies(msgspec.Struct, frozen=True, tag=True):
@@ -123,8 +124,8 @@ class NeverFits(msgspec.Struct, frozen=True, tag=True):
         want = amount_in_words(self.short_of, self.want)
         if self.per_task:
             has = amount_in_words(self.short_of, self.largest, unit=False)
-            node = "open node" if self.closed else "node"
-            return f"each task needs {want}, the largest {node} has {has}"
+            worker = "open worker" if self.closed else "worker"
+            return f"each task needs {want}, the largest {worker} has {has}"
         if self.short_of == "slots" and not self.largest:
             return "no worker accepts tasks"
         fits = amount_in_words(self.short_of, self.largest, unit=False)
@@ -213,7 +214,7 @@ class AboveMinimum(msgspec.Struct, frozen=True, tag=True):
 
 
 class Fragmented(msgspec.Struct, frozen=True, tag=True):
-    domain: str  #: what the tasks must fit into: `node`, or the label the gang is packed by
+    domain: str  #: what the tasks must fit into: `worker`, or the label the gang is packed by
     best: int  #: how many tasks fit into the best one
 
     def __str__(self) -> str:

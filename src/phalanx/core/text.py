@@ -1,6 +1,7 @@
 """Phrases that reasons, causes and events have in common: lists of names, numbers and times."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from phalanx.core.time_units import SECOND, Micros
@@ -17,6 +18,13 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 task`, `4 tasks`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def reworded(sentence: str, words: Mapping[str, str]) -> str:
+    """The sentence with other nouns, also in the plural. Names that contain a noun are kept."""
+    nouns = "|".join(words)
+    pattern = rf"(?<![\w./=-])({nouns})(?=s?(?![\w/=-]|\.\w))"
+    return re.sub(pattern, lambda found: words[found[1]], sentence)
 
 
 def dollars(amount: float) -> str:

@@ -291,7 +291,7 @@ async def test_a_job_says_why_it_is_pending(server: Running) -> None:
     why = (await server.call("GET", f"/jobs/{made['id']}/why")).body
     assert why["reason"]["type"] == "NeverFits"
     assert why["reason"]["short_of"] == "gpu"
-    assert "each task needs 1 GPU, the largest node has 0" in why["message"]
+    assert "each task needs 1 GPU, the largest worker has 0" in why["message"]
     await server.call("POST", f"/jobs/{made['id']}/hold")
     why = (await server.call("GET", f"/jobs/{made['id']}/why")).body
     assert why["reason"]["type"] == "OnHold"

@@ -153,7 +153,7 @@ def _reserve(
         node = tx.node(assignment.worker)
         misfit = node.misfit(role)
         if misfit is None and role.per_node is not None and on_worker > role.per_node:
-            misfit = f"role {role.name} allows {role.per_node} tasks per node"
+            misfit = f"role {role.name} allows {role.per_node} tasks per worker"
         devices = node.pick_devices(role.resources.get(GPU, 0))
         port = None if has_port else _pick_port(tx, node, *tx.base.settings.ports)
         address_port = _address_port(tx, node, first_ports.get(role.name), port)

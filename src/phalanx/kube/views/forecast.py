@@ -11,7 +11,7 @@ from phalanx.core.text import listed
 from phalanx.core.time_units import Micros
 from phalanx.kube.gangs.gang import KubeGang
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.writes.reason_text import kind_of, reason_text
+from phalanx.kube.writes.reason_text import in_kubernetes, kind_of, reason_text
 from phalanx.plan.decisions import Plan, PlannedVictim
 from phalanx.plan.explain.share_rules import share_rule
 from phalanx.plan.explain.whatif import (
@@ -114,11 +114,11 @@ def _remedy(model: ClusterModel, job: str, reason: Reason, now: Micros) -> str |
     if isinstance(reason, why.NotEnough | why.Fragmented | why.Gathering):
         rule = share_rule(model.state.at(now), job)
         if rule is not None:
-            return f"{rule}; {rule.remedy}"
+            return in_kubernetes(f"{rule}; {rule.remedy}")
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
         return "set its match policy to waiting-and-running, so that running pods count"
     template = _REMEDIES.get(type(reason))
-    return None if template is None else remedy_text(template, reason)
+    return None if template is None else in_kubernetes(remedy_text(template, reason))
 
 
 def _alternative(model: ClusterModel, alternative: Alternative) -> str:

@@ -1,11 +1,10 @@
 """Why a pod is pending, as people read it: the reason of its condition, and the message."""
 
-import re
 from collections.abc import Sequence
 
 from phalanx.core import reasons as why
 from phalanx.core.reasons import Reason
-from phalanx.core.text import listed, plural
+from phalanx.core.text import listed, plural, reworded
 from phalanx.kube.gangs.gang import KubeGang, MemberState
 from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
 from phalanx.kube.model.cluster_model import ClusterModel
@@ -13,7 +12,8 @@ from phalanx.kube.model.cluster_model import ClusterModel
 #: The cluster autoscaler adds nodes for pods with this reason, and only for them.
 UNSCHEDULABLE = "Unschedulable"
 WAITING_FOR_VICTIMS = "WaitingForVictims"
-_TASK = re.compile(r"\btask(?=s?\b)")
+#: What the nouns of the planner's sentences are called in Kubernetes.
+_WORDS = {"task": "pod", "worker": "node"}
 #: The most victims that a message names.
 _NAMED_VICTIMS = 3
 
@@ -64,8 +64,13 @@ def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
             return f"its group is incomplete: {listed(missing)} {have} no pods yet"
         case why.BelowMinResources():
             return str(reason).replace("min_resources", "minResources")
-    text = _TASK.sub("pod", str(reason))
+    text = in_kubernetes(str(reason))
     return text.replace("each pod", "the pod") if gang.is_alone else text
+
+
+def in_kubernetes(sentence: str) -> str:
+    """A sentence of the planner, about pods and nodes."""
+    return reworded(sentence, _WORDS)
 
 
 def _members_text(reason: why.WaitingForMembers, gang: KubeGang) -> str:

@@ -103,7 +103,7 @@ class PastMaxWait(msgspec.Struct, frozen=True):
         waited = short_duration(self.waited / SECOND)
         if self.is_overdue:
             return (
-                f"pending for {waited}, longer than max_wait; nodes are kept for it before all"
+                f"pending for {waited}, longer than max_wait; workers are kept for it before all"
                 " others"
             )
         return (
@@ -113,7 +113,7 @@ class PastMaxWait(msgspec.Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        return "wait for jobs to end, or add nodes"
+        return "wait for jobs to end, or add workers"
 
 
 ShareRule = LargerThanShare | NoShare | ShareInUse | PastMaxWait

@@ -209,7 +209,7 @@ class Shortage:
             return Fragmented(domains, int(best))
         if not request.resources or self._fits_without_slots(request) >= gang.need:
             return NotEnough(gang.need, fits, SLOTS)
-        return Fragmented("node", int(counts.max(initial=0)))
+        return Fragmented("worker", int(counts.max(initial=0)))
 
     def above_minimum(self, gang: PendingGang) -> AboveMinimum:
         """Why the pending tasks of a gang that has its minimum have no place."""
@@ -292,7 +292,7 @@ def _shortage_of(
         labelled = codes >= 0
         sums = np.bincount(codes[labelled], weights=counts[labelled], minlength=len(names))
         return Fragmented(gang.pack.by, int(sums.max(initial=0)))
-    return Fragmented("node", int(counts.max(initial=0)))
+    return Fragmented("worker", int(counts.max(initial=0)))
 
 
 def _is_short_of_slots(gang: PendingGang, free: Ints, capacity: FreeCapacity) -> bool:

@@ -183,7 +183,7 @@ _REMEDIES: dict[type, str] = {
     why.QueueStopped: "start queue {queue}",
     why.WaitingForMembers: "submit the missing members",
     why.WaitingForGroup: "submit the missing jobs, or submit this job again without its group",
-    why.NoNodeMatches: "add a worker with these labels, or change the node selector",
+    why.NoNodeMatches: "add a worker with these labels, or change node_selector",
     why.NoNodeSatisfies: "add a node that satisfies them, or change the pod",
     why.NeverFits: "add workers with more {resources}, or request less",
     why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {unit} limit",
