@@ -15,6 +15,7 @@ from phalanx.sim.busy_day import BusyDay
 from phalanx.sim.planners import ProductionPlanner
 from phalanx.sim.policies import POLICIES, ReplayPolicy, planner_for, replay_trace
 from phalanx.sim.replay import START, Replay, ReplaySettings
+from phalanx.sim.report import summary
 from phalanx.sim.results import jain
 from phalanx.sim.traces import Trace, TraceJob, TraceNode, make_trace
 
@@ -142,6 +143,13 @@ def test_least_attained_service_serves_the_queue_that_has_used_the_least_gpu_tim
     jobs = [a_job("first", 0, 100, 8, queue="a"), a_job("second", 1, 10, 8, queue="a")]
     jobs += [a_job("other", 2, 10, 8, queue="b")]
     assert starts(a_trace(jobs), POLICIES["las"]) == {"first": 0, "other": 100, "second": 110}
+
+
+def test_every_job_that_was_started_is_done_or_timed_out() -> None:
+    result = replay_trace(CONTENTION, POLICIES["fcfs"], ReplaySettings(estimate=0.5))
+    assert (result.jobs, result.done, result.timed_out, result.still_pending) == (4, 0, 4, 0)
+    rows = dict(map(tuple, summary([result])[1]))
+    assert (rows["jobs done"], rows["jobs timed out"]) == ("0 of 4", "4")
 
 
 def test_the_measurements_are_those_of_the_trace() -> None:

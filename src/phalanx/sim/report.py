@@ -101,6 +101,7 @@ def summary(results: Sequence[ReplayResult]) -> Table:
     """One row for each measurement, one column for each policy."""
     rows: list[tuple[str, Callable[[ReplayResult], str]]] = [
         ("jobs done", lambda r: f"{r.done:,} of {r.jobs:,}"),
+        ("jobs timed out", lambda r: f"{r.timed_out:,}"),
         ("wait time, mean", lambda r: short_duration(r.wait.mean)),
         ("wait time, p50", lambda r: short_duration(r.wait.p50)),
         ("wait time, p95", lambda r: short_duration(r.wait.p95)),

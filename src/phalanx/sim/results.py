@@ -62,6 +62,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
     policy: str
     jobs: int
     done: int
+    timed_out: int  #: reached their time limit, also while they were being evicted
     never_fit: int  #: not replayed
     still_pending: int
     makespan_s: float  #: from the first submission to the last end
@@ -106,6 +107,7 @@ def measure(policy: str, trace: Trace, replay: Replay) -> ReplayResult:
         policy=policy,
         jobs=len(trace.jobs),
         done=len(done),
+        timed_out=sum(phase is Phase.TIMED_OUT for _, phase in history.ended.values()),
         never_fit=len(trace.misfits),
         still_pending=len(replay.cluster.gangs),
         makespan_s=(end - first) / SECOND,
