@@ -53,6 +53,10 @@ async def test_finished_jobs_are_selected_by_each_field_of_a_query(store: Store,
     assert await _ids(store, JobQuery(name="o'neil \0 \\")) == ["j-4"]
     assert await _ids(store, JobQuery("vision", "urgent", Phase.FAILED, "train")) == ["j-2"]
     assert await _ids(store, JobQuery(namespace="vision", name="eval")) == []
+    assert await _ids(store, JobQuery(name_contains="a")) == ["j-3", "j-2", "j-1"]
+    assert await _ids(store, JobQuery(name_contains="rai", queue="batch")) == ["j-1"]
+    assert await _ids(store, JobQuery(name_contains=" \0 ")) == ["j-4"]
+    assert await _ids(store, JobQuery(name_contains="%")) == []
 
 
 async def test_jobs_are_selected_by_the_beginning_of_their_id(store: Store, term: int) -> None:

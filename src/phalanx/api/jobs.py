@@ -37,6 +37,9 @@ Namespace = Annotated[str | None, QueryParameter(description="Only jobs of this 
 QueueName = Annotated[str | None, QueryParameter(description="Only jobs of this queue.")]
 InPhase = Annotated[Phase | None, QueryParameter(description="Only jobs in this phase.")]
 Name = Annotated[str | None, QueryParameter(description="Only jobs with this name.")]
+NameContains = Annotated[
+    str | None, QueryParameter(description="Only jobs whose name contains this.")
+]
 IdPrefix = Annotated[
     str | None, QueryParameter(description="Only jobs whose id begins like this, such as j-7k.")
 ]
@@ -62,6 +65,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     queue: QueueName = None,
     phase: InPhase = None,
     name: Name = None,
+    name_contains: NameContains = None,
     id_prefix: IdPrefix = None,
     finished: Finished = None,
     limit: Limit = 100,
@@ -77,7 +81,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     if namespace is not None:
         check_namespace(principal, namespace)
     namespaces = principal.confined_to if namespace is None else (namespace,)
-    query = JobQuery(namespace, queue, phase, name, id_prefix)
+    query = JobQuery(namespace, queue, phase, name, id_prefix, name_contains or None)
     wanted = JobFilter(principal, query, namespaces, finished)
     services = services_of(request)
     if view != "tasks":

@@ -54,6 +54,7 @@ class JobFilter(NamedTuple):
             and (query.phase is None or job.phase is query.phase)
             and (query.name is None or job.name == query.name)
             and (query.id_prefix is None or job.id.startswith(query.id_prefix))
+            and (query.name_contains is None or query.name_contains in job.name)
         )
 
 

@@ -462,9 +462,14 @@ class MemoryStore:
 
 def _matches(row: JobRow, query: JobQuery) -> bool:
     values = (query.namespace, query.queue, query.phase, query.name)
-    return all(
-        value is None or column(value) == kept for value, kept in zip(values, row[1:5], strict=True)
-    ) and (query.id_prefix is None or row.id.startswith(column(query.id_prefix)))
+    return (
+        all(
+            value is None or column(value) == kept
+            for value, kept in zip(values, row[1:5], strict=True)
+        )
+        and (query.id_prefix is None or row.id.startswith(column(query.id_prefix)))
+        and (query.name_contains is None or column(query.name_contains) in row.name)
+    )
 
 
 def _is_listed(row: AuditRow, query: AuditQuery) -> bool:

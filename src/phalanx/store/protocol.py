@@ -111,6 +111,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     phase: Phase | None = None
     name: str | None = None
     id_prefix: str | None = None  #: how the id begins
+    name_contains: str | None = None  #: a part of the name, not empty
 
 
 class JobPage(msgspec.Struct, frozen=True):

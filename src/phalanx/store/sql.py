@@ -159,6 +159,9 @@ def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[s
         else:
             values += [prefix, prefix + LAST_CHARACTER]
             clauses.append(f"id >= ${len(values) - 1} AND id < ${len(values)}")
+    if query.name_contains is not None:
+        values.append(column(query.name_contains))
+        clauses.append(f"replace(name, ${len(values)}, '') <> name")
     if cursor is not None:
         values.extend(cursor)
         clauses.append(f"(created_at, id) < (${len(values) - 1}, ${len(values)})")

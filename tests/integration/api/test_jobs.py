@@ -271,6 +271,9 @@ async def test_lists_are_filtered(server: Running) -> None:
         (f"id_prefix={two['id'][:-1]}", [two["id"]]),
         ("id_prefix=j-", [two["id"], one["id"]]),
         ("id_prefix=J-", []),
+        ("name_contains=", [two["id"], one["id"]]),
+        ("name_contains=tra", [two["id"], one["id"]]),
+        ("name_contains=nothing", []),
     ):
         page = (await server.call("GET", f"/jobs?{query}")).body
         assert [job["id"] for job in page["jobs"]] == expected, query

@@ -67,7 +67,7 @@ export function jobs(context) {
         choice("State", filters.finished || "", [["", "all"], ["false", "unfinished"], ["true", "finished"]], filter("finished")),
         textField("Queue", filters.queue, filter("queue"), "exact name"),
         textField("Namespace", filters.namespace, filter("namespace"), "exact name"),
-        textField("Name", filters.name, filter("name"), "exact name"),
+        textField("Name", filters.name_contains, filter("name_contains"), "part of a name"),
       ),
       h("div.panel", table(columns, list.jobs, { keyOf: (job) => job.id, caption: "Jobs", empty: "No job matches the filters.", stacks: true })),
       list.cursor
