@@ -119,10 +119,10 @@ USED_KEYS = Table(
 )
 AUDIT = Table(
     "audit",
-    ("id",),
+    ("recorded_at", "id"),
     {
-        "id": TEXT,
         "recorded_at": BIGINT,
+        "id": TEXT,
         "principal": TEXT,
         "namespace": TEXT,
         "target": TEXT,
@@ -238,8 +238,8 @@ def _used_key(used: UsedKey) -> Row:
 
 
 class AuditRow(NamedTuple):
-    id: str
     recorded_at: Micros
+    id: str
     principal: str
     namespace: str
     target: str
@@ -248,8 +248,8 @@ class AuditRow(NamedTuple):
 
 def audit_row(record: AuditRecord) -> AuditRow:
     return AuditRow(
-        column(record.id),
         record.at,
+        column(record.id),
         column(record.principal),
         column(record.namespace),
         column(record.target),

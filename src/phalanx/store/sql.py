@@ -123,8 +123,8 @@ PRUNE_KEYS = """
     (SELECT principal, key FROM used_keys WHERE used_at < $1 ORDER BY used_at LIMIT $2)
 """
 PRUNE_AUDIT = """
-    DELETE FROM audit WHERE id IN
-    (SELECT id FROM audit WHERE recorded_at < $1 ORDER BY recorded_at LIMIT $2)
+    DELETE FROM audit WHERE (recorded_at, id) IN
+    (SELECT recorded_at, id FROM audit WHERE recorded_at < $1 ORDER BY recorded_at, id LIMIT $2)
 """
 PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
 

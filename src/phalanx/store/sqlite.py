@@ -49,6 +49,9 @@ from phalanx.store.sqlite_connection import SQLiteConnection, transaction
 from phalanx.store.sqlite_host import HostLock, make_private, require_local_file_system
 
 _WAL_BYTES = 64 * 1024 * 1024
+#: The pages in the WAL after which they are copied to the database. Ids are random, so commits change
+#: the same pages of indexes again and again; each is copied once.
+_CHECKPOINT_PAGES = 4096
 #: In one statement.
 _MOST_ROWS = 256
 
@@ -72,6 +75,7 @@ class SQLiteStore:
             self._path,
             "journal_mode = WAL",
             "synchronous = FULL",
+            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             f"journal_size_limit = {_WAL_BYTES}",
         )
         self._reader = SQLiteConnection(self._path, "query_only = ON")

@@ -34,7 +34,8 @@ CREATE TABLE jobs (
     array_id        text COLLATE "C",  -- of an element
     doc             text NOT NULL
 ) WITH (fillfactor = 70);
-CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+-- In the order of their creation, because ids are random, and each of them would change another page.
+CREATE INDEX jobs_live ON jobs (created_at) WHERE finished_at IS NULL;
 -- An array is removed with its elements.
 CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
 -- Retention removes the jobs that finished first.
@@ -140,14 +141,14 @@ CREATE INDEX used_keys_by_age ON used_keys (used_at);
 -- The audit: who changed what, from where.
 
 CREATE TABLE audit (
-    id          text COLLATE "C" PRIMARY KEY,
     recorded_at bigint NOT NULL,
+    id          text COLLATE "C" NOT NULL,
     principal   text COLLATE "C" NOT NULL,
     namespace   text COLLATE "C" NOT NULL,
     target      text COLLATE "C" NOT NULL,
-    doc         text NOT NULL
+    doc         text NOT NULL,
+    PRIMARY KEY (recorded_at, id)
 );
-CREATE INDEX audit_by_time ON audit (recorded_at, id);
 CREATE INDEX audit_by_target ON audit (target, recorded_at, id);
 
 -- Objects that users and administrators keep in the cluster, such as secrets and policies. The values

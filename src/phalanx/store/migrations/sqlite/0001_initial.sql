@@ -35,7 +35,8 @@ CREATE TABLE jobs (
     array_id        TEXT,  -- of an element
     doc             TEXT NOT NULL
 );
-CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+-- In the order of their creation, because ids are random, and each of them would change another page.
+CREATE INDEX jobs_live ON jobs (created_at) WHERE finished_at IS NULL;
 -- An array is removed with its elements.
 CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
 -- Retention removes the jobs that finished first.
@@ -51,12 +52,13 @@ CREATE INDEX jobs_finished_by_queue ON jobs (queue, created_at, id)
 CREATE INDEX jobs_finished_by_name ON jobs (name, created_at, id)
     WHERE finished_at IS NOT NULL AND array_id IS NULL;
 
+-- The rows are in the order of their creation. Only their keys are in the order of the random ids.
 CREATE TABLE tasks (
     job      TEXT NOT NULL,
     position INTEGER NOT NULL,
     doc      TEXT NOT NULL,
     PRIMARY KEY (job, position)
-) WITHOUT ROWID;
+);
 
 -- The states of the elements of arrays, in blocks.
 CREATE TABLE elements (
@@ -143,14 +145,14 @@ CREATE INDEX used_keys_by_age ON used_keys (used_at);
 -- The audit: who changed what, from where.
 
 CREATE TABLE audit (
-    id          TEXT PRIMARY KEY NOT NULL,
     recorded_at INTEGER NOT NULL,
+    id          TEXT NOT NULL,
     principal   TEXT NOT NULL,
     namespace   TEXT NOT NULL,
     target      TEXT NOT NULL,
-    doc         TEXT NOT NULL
-);
-CREATE INDEX audit_by_time ON audit (recorded_at, id);
+    doc         TEXT NOT NULL,
+    PRIMARY KEY (recorded_at, id)
+) WITHOUT ROWID;
 CREATE INDEX audit_by_target ON audit (target, recorded_at, id);
 
 -- Objects that users and administrators keep in the cluster, such as secrets and policies. The values
