@@ -529,6 +529,7 @@ def test_the_short_form_is_a_gang_of_workers() -> None:
 
 def test_the_short_form_needs_only_a_command() -> None:
     assert short_form({"command": "true"}) == job_spec(job())
+    assert short_form({"command": "true", "gang_size": 0}) == job_spec(job())
 
 
 def test_problems_of_the_short_form_have_its_own_paths() -> None:
@@ -543,6 +544,9 @@ def test_problems_of_the_short_form_have_its_own_paths() -> None:
     ]
     with pytest.raises(Invalid, match="a job is a mapping with a command"):
         short_form("true")
+    with pytest.raises(Invalid) as refused:
+        short_form({"command": ["curl", "${resources.hub.token}"], "priority": "high"})
+    assert [problem.path for problem in refused.value.problems] == ["priority", "command"]
     native = ("roles.worker.command[1]", "roles.worker.replicas", "after[0]", "queue", "queued")
     found = in_short_form(Invalid([Problem(path, "is wrong") for path in native])).problems
     short = ["command[1]", "gang_size", "depends_on[0]", "queue_name", "queued"]

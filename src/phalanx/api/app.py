@@ -4,6 +4,7 @@ from copy import copy
 
 from litestar import Litestar, MediaType
 from litestar.datastructures import State
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
@@ -39,9 +40,9 @@ from phalanx.api import (
     workers,
 )
 from phalanx.api.audit import respond
-from phalanx.api.auth import guard
+from phalanx.api.auth import check_caller
 from phalanx.api.query_names import check_query, note_query_names
-from phalanx.api.route_policies import check_policies
+from phalanx.api.route_policies import Connection, check_policies
 from phalanx.api.services import Services
 
 _TOPICS = (
@@ -88,7 +89,7 @@ def create_routes(version: str) -> Litestar:
     """The application without services. It takes most of the time of `create_app`."""
     app = Litestar(
         route_handlers=[route for topic in _TOPICS for route in topic.ROUTES],
-        guards=[guard, check_query, check_policies],
+        guards=[guard],
         exception_handlers={Exception: respond},
         openapi_config=OpenAPIConfig(
             title="Phalanx",
@@ -104,6 +105,14 @@ def create_routes(version: str) -> Litestar:
     )
     note_query_names(app)
     return app
+
+
+async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+    """Check the caller, the query and the policies. One function does it, because the framework
+    copies the handler for each."""
+    await check_caller(connection, handler)
+    check_query(connection, handler)
+    await check_policies(connection, handler)
 
 
 def with_services(routes: Litestar, services: Services) -> Litestar:

@@ -64,7 +64,7 @@ async def _principal(auth: Authenticator, scope: Scope) -> Principal:
     return await auth.principal(bearer, loopback=_is_loopback(scope))
 
 
-async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
+async def check_caller(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
     """Check the caller's role before every route that is not open to all."""
     allowed: tuple[Role, ...] = handler.opt.get(ALLOWED, OPEN)
     if not allowed:

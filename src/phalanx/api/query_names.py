@@ -30,11 +30,8 @@ def note_query_names(app: Litestar) -> None:
     }
 
 
-async def check_query(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
-    """Raise Invalid if a request has a query parameter that its route does not have.
-
-    Not a plain function: the framework would call it in a thread, for every request.
-    """
+def check_query(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
+    """Raise Invalid if a request has a query parameter that its route does not have."""
     allowed = handler.opt.get(ALLOWED)
     is_strict = allowed and "worker" not in allowed and not handler.opt.get(IGNORES_UNKNOWN)
     if not connection.scope["query_string"] or not is_strict:

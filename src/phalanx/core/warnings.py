@@ -237,8 +237,10 @@ def unlikely_requests(spec: JobSpec, is_offered: Callable[[str], bool]) -> list[
 
 def usual_resource(name: str) -> str | None:
     """The resource of workers that a misspelt name probably means."""
+    if name in _USUAL_RESOURCES:
+        return None
     near = get_close_matches(name, _USUAL_RESOURCES, n=1)
-    return near[0] if near and name not in _USUAL_RESOURCES else None
+    return near[0] if near else None
 
 
 def undeclared(spec: JobSpec) -> dict[str, tuple[str, ...]]:

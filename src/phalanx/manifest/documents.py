@@ -64,16 +64,10 @@ def _json(text: str) -> list[object] | None:
 
     It is then read as YAML, which includes JSON, because that reports the line of an error.
     """
-    if text.lstrip()[:1] not in ("{", "[") or _depth(text) > DEPTH_LIMIT:
+    if text.lstrip()[:1] not in ("{", "[") or _is_deep(text):
         return None
     try:
-        document = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_int=_integer,
-            parse_float=WrittenNumber,
-            parse_constant=_no_constant,
-        )
+        document = _DECODER.decode(text)
         if "\\u" in text:
             # Half of a surrogate pair is valid JSON, but cannot be encoded.
             json.dumps(document, ensure_ascii=False).encode()
@@ -82,8 +76,10 @@ def _json(text: str) -> list[object] | None:
     return [document]
 
 
-def _depth(text: str) -> int:
-    """The deepest nesting of brackets."""
+def _is_deep(text: str) -> bool:
+    """Whether brackets are nested deeper than the limit."""
+    if text.count("{") + text.count("[") <= DEPTH_LIMIT:
+        return False
     depth = deepest = 0
     for bracket in _JSON_BRACKET.finditer(text):
         if bracket[0] in "[{":
@@ -91,7 +87,7 @@ def _depth(text: str) -> int:
             deepest = max(deepest, depth)
         elif bracket[0] in "]}":
             depth -= 1
-    return deepest
+    return deepest > DEPTH_LIMIT
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -109,6 +105,14 @@ def _integer(digits: str) -> int:
 
 def _no_constant(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=WrittenNumber,
+    parse_constant=_no_constant,
+)
 
 
 def _yaml(text: str) -> list[object]:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import uvicorn
 from litestar.types import ASGIApp
 
 from phalanx.api.app import create_app
@@ -25,7 +24,6 @@ from phalanx.policy.cron_admission import CronAdmission
 from phalanx.registry.image_pins import ImagePins
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
-from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.server.job_inputs import JobInputs
 from phalanx.server.listening import Listening, is_loopback
@@ -37,10 +35,6 @@ from phalanx.server.same_origin import SameOrigin
 from phalanx.server.secret_parts import SecretParts
 from phalanx.server.shutdown import Shutdown
 from phalanx.store.protocol import Store
-
-#: How long connections have after SIGTERM to receive their last response.
-LINGER_S = 1
-_KEEP_ALIVE_S = 75
 
 
 class ServerParts(NamedTuple):
@@ -86,7 +80,7 @@ def assemble(  # noqa: PLR0913, PLR0917
         services.certificates = listening.certificate
     requests = Shutdown(_application(config, services, tokens, listening))
     tls = None if listening.certificate is None else listening.certificate.context
-    http = HttpServer(_http(requests), tls)
+    http = HttpServer(requests, tls)
     return ServerParts(host, engine, event_logger, requests, services, http)
 
 
@@ -141,18 +135,3 @@ def _application(
     if is_open(config):
         return SameOrigin(app, tokens, urlsplit(listening.advertised).hostname or "")
     return app
-
-
-def _http(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=CoalescingProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # any local process could give itself another address
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LINGER_S,
-    )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import cast
 
 import uvicorn
+from litestar.types import ASGIApp
 
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.request_limits import Newcomers
@@ -18,11 +19,27 @@ from phalanx.server.tls_acceptor import TlsAcceptor
 _NEWCOMERS = 1024
 #: The files and connections that a server asks for.
 _OPEN_FILES = 65_536
+#: How long connections have after SIGTERM to receive their last response.
+LINGER_S = 1
+_KEEP_ALIVE_S = 75
 
 
 class HttpServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
-        super().__init__(config)
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=CoalescingProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # any local process could give itself another address
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=LINGER_S,
+            )
+        )
         self._tls = tls
 
     @contextmanager

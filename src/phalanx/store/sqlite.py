@@ -49,8 +49,8 @@ from phalanx.store.sqlite_connection import SQLiteConnection, transaction
 from phalanx.store.sqlite_host import HostLock, make_private, require_local_file_system
 
 _WAL_BYTES = 64 * 1024 * 1024
-#: The pages in the WAL after which they are copied to the database. Ids are random, so commits change
-#: the same pages of indexes again and again; each is copied once.
+#: The pages in the WAL after which they are copied to the database. Commits change the same pages
+#: of indexes again and again, because ids are random, and each page is copied once.
 _CHECKPOINT_PAGES = 4096
 #: In one statement.
 _MOST_ROWS = 256

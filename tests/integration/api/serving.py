@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import uvicorn
 from msgspec.structs import replace
 
 from phalanx.api.app import create_routes, with_services
@@ -26,7 +25,6 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
-from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store
 from tests.plain_http import async_http_client
@@ -134,15 +132,7 @@ async def serving(
         info=info,
     )
     running = Running(engine, services, url)
-    config = uvicorn.Config(
-        with_services(_routes(services.info.version), services),
-        http=CoalescingProtocol,
-        log_config=None,
-        ws="none",
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-    )
-    server = HttpServer(config, None)
+    server = HttpServer(with_services(_routes(services.info.version), services))
     life = asyncio.create_task(engine.run())
     served = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
-import uvicorn
 
 from phalanx.host.clock import wall_clock
 from phalanx.server import http_server, request_limits, tls_acceptor
-from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.store.memory import MemoryStore
 from tests.integration.api.serving import Running, serving
 from tests.integration.api.test_tokens import Tokens
@@ -195,10 +193,7 @@ async def test_a_tls_handshake_that_does_not_finish_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tls_acceptor, "PATIENCE_S", 0.3)
-    config = uvicorn.Config(
-        _no_app, http=CoalescingProtocol, ws="none", lifespan="off", log_config=None
-    )
-    server = http_server.HttpServer(config, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    server = http_server.HttpServer(_no_app, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     served = asyncio.create_task(server.serve(sockets=[listening]))

@@ -66,12 +66,21 @@ class FieldPath:
     As a context manager it catches the `Invalid` of a reader and adds its problems.
     """
 
-    def __init__(self, path: str = "", problems: list[Problem] | None = None) -> None:
-        self.path = path
-        self._problems: list[Problem] = [] if problems is None else problems
+    __slots__ = ("_above", "_key", "_problems")
+
+    def __init__(self, above: "FieldPath | None" = None, key: str | int = "") -> None:
+        """The path of an entry of `above`; without it, of the document."""
+        self._above = above
+        self._key = key
+        self._problems: list[Problem] = [] if above is None else above._problems  # noqa: SLF001
 
     def at(self, key: str | int) -> "FieldPath":
-        return FieldPath(joined(self.path, key), self._problems)
+        return FieldPath(self, key)
+
+    @property
+    def path(self) -> str:
+        # Written when a problem is found: most fields have none.
+        return "" if self._above is None else joined(self._above.path, self._key)
 
     @property
     def is_full(self) -> bool:
@@ -81,6 +90,14 @@ class FieldPath:
         """Add a problem at this path, unless the document has enough already."""
         if not self.is_full:
             self._problems.append(Problem(self.path, message))
+
+    def add(self, error: Invalid) -> None:
+        """Add the problems of a reader, whose paths are relative to this one."""
+        path = self.path
+        for problem in error.problems:
+            dot = "." if path and problem.path and not problem.path.startswith("[") else ""
+            if not self.is_full:
+                self._problems.append(Problem(path + dot + problem.path, problem.message))
 
     def raise_problems(self) -> None:
         """Raise `Invalid` with all problems of the document, if there are any."""
@@ -98,9 +115,7 @@ class FieldPath:
     ) -> bool:
         if not isinstance(error, Invalid):
             return False
-        for problem in error.problems:
-            dot = "." if self.path and problem.path and not problem.path.startswith("[") else ""
-            FieldPath(self.path + dot + problem.path, self._problems).problem(problem.message)
+        self.add(error)
         return True
 
 
@@ -153,8 +168,10 @@ def read_fields(
     for name, field in table.items():
         given = document.get(name)
         if given is not None:
-            with path.at(name):
+            try:
                 values[name] = field.read(given)
+            except Invalid as error:
+                path.at(name).add(error)
         elif field.default is REQUIRED:
             path.at(name).problem("is missing; it is required")
         else:

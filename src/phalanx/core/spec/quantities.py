@@ -42,14 +42,14 @@ _UNITS = {
 }
 
 
-def quantity(value: object) -> Fraction:
+def quantity(value: object) -> Fraction | int:
     """A quantity of 0 or more, without a unit."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise refusal(f"is {shown(value)}, not a quantity; write a number, like 4, 500m or 32Gi")
     if isinstance(value, int):
         if value < 0:
             raise refusal(f"is {shown(value)}; it cannot be negative")
-        return Fraction(value)
+        return value
     # The shortest decimal of a float is what the user wrote.
     match = _QUANTITY.fullmatch(value if isinstance(value, str) else repr(value))
     if match is None:

@@ -5,8 +5,11 @@ as a whole. Sizes are checked before anything is expanded.
 """
 
 from collections.abc import Container, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec import names
@@ -109,25 +112,33 @@ def short_form(document: object) -> JobSpec:
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with a command, not {shown(document)}")])
     path = FieldPath()
-    read_fields(document, SHORT_FIELDS, path)
+    values = read_fields(document, SHORT_FIELDS, path)
+    if "command" in values:
+        _settle_secrets({"command": values["command"]}, path)
     path.raise_problems()
-    worker = {
-        "command": document["command"],
-        "replicas": document.get("gang_size") or 1,
-        "resources": document.get("resources"),
-    }
-    try:
-        return job_spec(
-            {
-                "namespace": document.get("namespace"),
-                "roles": {"worker": worker},
-                "priority": document.get("priority"),
-                "queue": document.get("queue_name"),
-                "after": document.get("depends_on"),
-            }
-        )
-    except Invalid as error:
-        raise in_short_form(error) from None
+    replicas, defaults = values["gang_size"] or 1, _short_defaults()
+    worker = replace(
+        defaults.roles[0],
+        command=values["command"],
+        replicas=replicas,
+        min=replicas,
+        resources=values["resources"],
+    )
+    return replace(
+        defaults,
+        namespace=values["namespace"],
+        roles=(worker,),
+        min_available=replicas,
+        priority=values["priority"],
+        queue=values["queue_name"],
+        after=values["depends_on"],
+    )
+
+
+@cache
+def _short_defaults() -> JobSpec:
+    """A job with the defaults of the fields that the short form does not have."""
+    return job_spec({"roles": {"worker": {"command": "true"}}})
 
 
 #: The paths of fields in the native form, and in the short form.

@@ -24,7 +24,7 @@ ExactAmounts = dict[str, Fraction]
 
 @lru_cache(maxsize=1 << 16)
 def exact(quantity: str) -> Fraction:
-    return quantities.quantity(quantity)
+    return Fraction(quantities.quantity(quantity))
 
 
 def exact_amounts(given: Mapping[str, str]) -> ExactAmounts:
