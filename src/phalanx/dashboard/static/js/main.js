@@ -131,7 +131,7 @@ function serverText() {
   return `leader ${leader.name}${count} · `;
 }
 
-// Theme
+// Theme. This script blocks rendering, so nothing is seen in another theme first.
 
 function themeButton() {
   const dark = isDark();
