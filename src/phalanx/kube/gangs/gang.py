@@ -157,7 +157,7 @@ class KubeGang:
         """The priority in its queue: of its PodGroup, or of its least important pod."""
         if self.group_priority is not None:
             return self.group_priority
-        return min(pod.spec.priority for pod in self.pods())
+        return min((pod.spec.priority for pod in self.pods()), default=0)
 
 
 def _age(member: GangMember) -> tuple[datetime, str]:

@@ -79,7 +79,8 @@ class QueueWriter:
         if not items:
             return
         usage, in_use = queue_usage(model, wall_clock()), model.pods.names_in_use()
-        phases, foreign = _phases(model), foreign_amounts(model)
+        has_volcano = any(item.resource.group == VOLCANO for item in items)
+        phases, foreign = (_phases(model), foreign_amounts(model)) if has_volcano else ({}, {})
         self.due.clear()
         for item in items:
             metadata = item.queue.metadata
