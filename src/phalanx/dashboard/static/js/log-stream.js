@@ -30,10 +30,11 @@ export class LogStream {
   }
 
   async run() {
+    let hidden = null;
     for (;;) {
       await visible();
       if (this.stop.signal.aborted) return;
-      const hidden = untilHidden();
+      if (!hidden || hidden.aborted) hidden = untilHidden();
       try {
         await this.read(AbortSignal.any([this.stop.signal, hidden]));
         this.say("ended");
