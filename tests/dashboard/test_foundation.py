@@ -95,6 +95,7 @@ async def test_files_are_cached_by_their_etag_and_protected_by_a_policy(cluster:
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
     assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
     assert answer.headers["x-content-type-options"] == "nosniff"
     again = await cluster.client.get("/", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")

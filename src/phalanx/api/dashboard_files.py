@@ -21,13 +21,11 @@ _POLICY = (
     " frame-ancestors 'none'"
 )
 _NOTHING = ["'none'"]
-#: Without Cross-Origin-Opener-Policy, for which browsers start another process after the answer and
-#: show the page 50 ms later or more. The page has no frames and takes no messages, so another page
-#: that opens it learns nothing.
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     # Browsers ask each time whether the page has changed, so an upgrade shows at once.
