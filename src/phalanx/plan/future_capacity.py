@@ -75,10 +75,11 @@ class EndTimes:
 
     def free_by(self, time: Micros, capacity: FreeCapacity) -> None:
         """Free the places of all tasks that end by this time in a capacity."""
-        ended = int(np.searchsorted(self._known.ends, time, "right"))
-        if ended:
-            capacity.release(self._known.nodes[:ended], self._known.amounts[:ended])
-        capacity.vacate(occupant for end, occupant in self._others if end <= time)
+        released = self._known.released_by(time, capacity.free.shape[1])
+        if released is not None:
+            capacity.release(released)
+        if self._others:
+            capacity.vacate(occupant for end, occupant in self._others if end <= time)
 
 
 class Reservation:
@@ -264,6 +265,15 @@ class FutureCapacity:
         """The times at which places become free: tasks end, or reserved gangs do."""
         ends = {reservation.end for reservation in self.all_reservations()} - {NEVER}
         return sorted([*self.ends.times, *ends]) if ends else self.ends.times
+
+    def starting_after(self, time: Micros) -> int:
+        """The number of reservations and promises that start after a time."""
+        count = 0
+        for reservation in self.binding.reservations:
+            count += reservation.at > time
+        for promise in self._promises.values():
+            count += promise.at > time
+        return count
 
     def all_reservations(self) -> list[Reservation]:
         """The reservations of this pass, and the promises of the last one."""

@@ -112,10 +112,14 @@ class Lineup:
         """The buckets whose first gang may evict others and has not had its turn in this round."""
         might_find, may_evict = self._work.search.might_find, self._work.may_evict
         done = self._work.state.cursor.done
+        answers: dict[tuple[str, int], bool] = {}
         for each in keyed:
             first = each[2].first
-            is_done = bool(done) and each[2].head.job in done
-            if might_find(first.queue, first.priority) and may_evict(first) and not is_done:
+            kind = (first.queue, first.priority)
+            answer = answers.get(kind)
+            if answer is None:
+                answer = answers[kind] = might_find(*kind)
+            if answer and may_evict(first) and not (done and each[2].head.job in done):
                 yield each
 
     def _add_group(self, group: GangGroup) -> None:
@@ -139,7 +143,9 @@ class Lineup:
         work, bucket, gang = self._work, candidate.bucket, candidate.last
         if bucket is None:
             return Prospect.OPEN
-        may_fit = work.capacity.may_fit(bucket.request, bucket.need, bucket.domains)
+        may_fit = work.capacity.has_places(bucket.fit_key, bucket.need)
+        if not may_fit and not candidate.position and bucket not in self._served_short:
+            return Prospect.HOPELESS
         if may_fit and (not bucket.need or self._fits_beside_reserved(bucket, gang)):
             return Prospect.OPEN
         if bucket in self._served_short and self._can_be_helped(gang):

@@ -127,7 +127,7 @@ class ServingOrder:
         """Whether a gang of the bucket is still to be served."""
         return bucket in self._buckets
 
-    def add_buckets(self, fitting: Iterable[KeyedBucket], short: Iterable[KeyedBucket]) -> None:
+    def add_buckets(self, fitting: Collection[KeyedBucket], short: Collection[KeyedBucket]) -> None:
         """Add the first gangs of all buckets that are served, before anything else is added.
 
         If several queues request something, a gang that does not fit and is larger than the share
@@ -144,11 +144,12 @@ class ServingOrder:
             if self._users is not None:
                 candidate, head = _candidate(keyed), bucket.head
                 entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
-            elif (late or last) and (line := self._line(bucket.head, bucket)) != USUAL:
-                entry = ((line, *key[1:]), number, bucket)
+            elif bucket in last or (late and bucket.head.job in late):
+                entry = ((self._line(bucket.head, bucket), *key[1:]), number, bucket)
             heaps[bucket.first.queue].append(entry)
-            self._buckets.add(bucket)
-            self._count = max(self._count, number)
+            if number > self._count:
+                self._count = number
+        self._buckets.update(keyed[2] for keyed in chain(fitting, short))
         for heap in heaps.values():
             heapq.heapify(heap)
         self._next.clear()
@@ -259,11 +260,12 @@ class ServingOrder:
         own = self._heaps.get(name)
         if own and self._users is not None:
             self._update_keys(name, own, self._users)
-        hopeless = 0
+        hopeless, best = 0, None
         while own:
             candidate = _candidate(own[0])
             prospect = self._prospect(candidate)
             if prospect is Prospect.OPEN:
+                best = candidate
                 break
             self._remove_first(own)
             if prospect is Prospect.HELD_BACK:
@@ -275,7 +277,6 @@ class ServingOrder:
                     hopeless = 0
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
-        best = _candidate(own[0]) if own else None
         if branch.children:
             best = self._best(branch, best)
         self._next[name] = best

@@ -79,9 +79,8 @@ class StartReservations:
     def is_full(self) -> bool:
         """Whether no further start is reserved. A gang that starts before the next plan does not
         count."""
-        soon = self._now + self._state.policy.plan_every
-        count = sum(each.at > soon for each in self._future.all_reservations())
-        return count >= self._state.policy.heads
+        policy = self._state.policy
+        return self._future.starting_after(self._now + policy.plan_every) >= policy.heads
 
     def promised(self) -> list[PendingGang]:
         """The gangs that were promised a start and have not been served yet."""

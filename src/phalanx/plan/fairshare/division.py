@@ -23,7 +23,8 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
     inputs = (demands.tobytes(), capacity.tobytes(), shared.tobytes())
     last = tree.layout.last_division
     if last is None or last[0] != inputs:
-        _divide_among_children(tree.root, shared)
+        if tree.root.children:
+            _divide_among_children(tree.root, shared)
         branches = tree.branches.values()
         parts = [each for b in branches for each in (b.deserved, b.settled_demand)]
         tree.layout.last_division = (inputs, parts)
@@ -51,8 +52,6 @@ def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
     for plentiful CPU.
     """
     children = branch.children
-    if not children:
-        return
     available = branch.deserved
     demands = np.array([child.demand for child in children])
     quotas = np.array([child.quota for child in children])
@@ -72,7 +71,8 @@ def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
     granted = np.where(unnamed & is_enough, demands, granted)
     for child, share, demand in zip(children, granted, demands, strict=True):
         child.deserved, child.settled_demand = share, demand
-        _divide_among_children(child, shared)
+        if child.children:
+            _divide_among_children(child, shared)
 
 
 def equal_dominant_shares(amounts: Floats, weights: Floats, demands: Floats) -> Floats:

@@ -271,11 +271,11 @@ class VictimSetSearch:
             if self._budget.is_spent:
                 break
             unit = self._units[number]
-            may_evict = self._eligibility.may_add(unit)
-            chosen.evict({number: unit})
-            if may_evict and costs[number] < best_cost and self._fits():
-                best, best_cost = {number: unit}, costs[number]
-            chosen.keep(number)
+            if costs[number] < best_cost and self._eligibility.may_add(unit):
+                chosen.evict({number: unit})
+                if self._fits():
+                    best, best_cost = {number: unit}, costs[number]
+                chosen.keep(number)
         chosen.evict(best)
 
     def _exchange(self) -> bool:

@@ -71,7 +71,7 @@ class Serving:
         bucket = candidate.bucket
         if bucket is None or not bucket.need or not candidate.last.preemptible:
             return False
-        return not self._work.capacity.may_fit(bucket.request, bucket.need, bucket.domains)
+        return not self._work.capacity.has_places(bucket.fit_key, bucket.need)
 
     def _serve_short(self, candidate: Candidate) -> None:
         """Serve a gang for which too few places are free: others are evicted or moved for it, or a

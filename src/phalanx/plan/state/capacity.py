@@ -32,6 +32,7 @@ _BREAKING = 0.3
 #: What is left of the GPU that it shares counts so much.
 _REMAINDER = 0.05
 _NO_NODES: Ints = np.zeros(0, np.int64)
+_SHORTEST_LOG = 64
 #: With so few nodes, counting all of them is cheaper than finding those that have changed.
 _FEW_NODES = 2 * BLOCK
 #: So few changes are sorted faster than they are marked in a column of all nodes.
@@ -122,7 +123,7 @@ class FreeCapacity:
         #: By request: the number of tasks that fit, and the changes that are included.
         self._totals: dict[TaskRequest, tuple[CapacityChange, int]] = {}
         #: Nodes that have changed, in order, some of them more than once.
-        self._log: Ints = np.zeros(64, np.int64)
+        self._log: Ints = _NO_NODES
         self._logged = 0
         self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
         #: By length of the own log and of the origin's: the changes since then.
@@ -165,7 +166,8 @@ class FreeCapacity:
         """Record that these nodes have changed."""
         end = self._logged + len(nodes)
         if end > len(self._log):
-            self._log = np.concatenate((self._log, np.zeros(max(end, len(self._log)), np.int64)))
+            more = max(end, len(self._log), _SHORTEST_LOG)
+            self._log = np.concatenate((self._log, np.zeros(more, np.int64)))
         self._log[self._logged : end] = nodes
         self._logged = end
         self._sums = None
@@ -501,14 +503,11 @@ class FreeCapacity:
                 pieces[device] = left
         partial[node] = pieces
 
-    def release(self, nodes: Ints, amounts: Ints) -> None:
-        """Free these amounts, given by row for each of the nodes."""
+    def release(self, amounts: Floats) -> None:
+        """Free these amounts, given by row and node; every task among them takes a slot."""
         free, _ = self._writable()
-        size = free.shape[1]
-        for row in range(amounts.shape[1]):
-            more = np.bincount(nodes, weights=amounts[:, row], minlength=size)
-            free[row] += more.astype(np.int64)
-        self.note(np.flatnonzero(np.bincount(nodes, minlength=size)))
+        free[: len(amounts)] += amounts.astype(np.int64)
+        self.note(np.flatnonzero(amounts[0]))
 
     def free_in_sum(self) -> Ints:
         """What is free on all open nodes together, by row."""

@@ -83,7 +83,10 @@ class PassCapacity:
 
     def may_fit(self, request: TaskRequest, wanted: int, domains: str | None = None) -> bool:
         """Whether so many tasks fit now, in one domain or anywhere."""
-        key = (request, domains)
+        return self.has_places((request, domains), wanted)
+
+    def has_places(self, key: tuple[TaskRequest, str | None], wanted: int) -> bool:
+        """Whether so many tasks of a request fit now in one of the domains with a label."""
         most = self.most.get(key, wanted)
         if wanted <= most and self._counted.get(key) != self.present.version:
             most = self._count(key)

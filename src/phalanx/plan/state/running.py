@@ -11,9 +11,12 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import NEVER, RunningGang, RunningTask
 from phalanx.plan.state.capacity import Occupant, OccupantGroup, groups_of_occupants
 from phalanx.plan.state.forkable import ForkableDict
-from phalanx.plan.state.nodes import Floats, Ints, NodeTable
+from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
 
 K = TypeVar("K")
+
+#: So few numbers are compared one by one: that is faster than to sort them.
+_FEW_NUMBERS = 8
 
 
 class Occupancy:
@@ -119,6 +122,7 @@ class KnownEnds:
         self._numbers: Ints = np.zeros(0, np.int64)
         #: By number: tasks that share devices or that rules ask about; not among those above.
         self._single: dict[int, list[tuple[Micros, Occupant]]] = {}
+        self._flat: tuple[int, Ints, Floats] | None = None
 
     def after(self, removed: Collection[int], added: Mapping[int, Occupancy]) -> "KnownEnds":
         """Without the tasks of some occupancies, and with those of others, by number."""
@@ -130,7 +134,7 @@ class KnownEnds:
                 new._single[number] = [*zip(each.ends.tolist(), each.occupants, strict=True)]
             else:
                 whole.append((number, each))
-        kept = ~np.isin(self._numbers, [*removed])
+        kept = ~_is_among(self._numbers, removed)
         ends = np.concatenate([self.ends[kept], *(each.ends for _, each in whole)])
         order = np.argsort(ends, kind="stable")
         nodes = [self.nodes[kept], *(each.nodes for _, each in whole)]
@@ -149,10 +153,33 @@ class KnownEnds:
     @cached_property
     def times(self) -> list[Micros]:
         """The times at which any tasks end, the earliest first."""
-        later = np.flatnonzero(self.ends[1:] != self.ends[:-1]) + 1
-        times = {*self.ends[:1].tolist(), *self.ends[later].tolist()}
-        times |= {end for end, _ in self.single}
-        return sorted(times - {NEVER})
+        is_first = np.ones(len(self.ends), np.bool_)
+        np.not_equal(self.ends[1:], self.ends[:-1], out=is_first[1:])
+        times: list[Micros] = self.ends[is_first].tolist()
+        if self.single:
+            times = sorted({*times, *(end for end, _ in self.single)})
+        if times and times[-1] == NEVER:
+            times.pop()
+        return times
+
+    def released_by(self, time: Micros, size: int) -> Floats | None:
+        """By row and node: what tasks that end by this time occupy, of so many nodes; None if no
+        task does."""
+        ended = int(self.ends.searchsorted(time, "right"))
+        if not ended:
+            return None
+        rows = self.amounts.shape[1]
+        places, amounts = self._places(size)
+        released = np.bincount(places[: ended * rows], amounts[: ended * rows], rows * size)
+        return released.reshape(rows, size)
+
+    def _places(self, size: int) -> tuple[Ints, Floats]:
+        """The position of every amount in an array of all rows and nodes, and the amounts."""
+        if self._flat is None or self._flat[0] != size:
+            rows = np.arange(self.amounts.shape[1]) * size
+            places = (self.nodes[:, None] + rows).ravel()
+            self._flat = (size, places, self.amounts.ravel().astype(np.float64))
+        return self._flat[1], self._flat[2]
 
     @cached_property
     def sums(self) -> Ints:
@@ -325,6 +352,16 @@ class RunningGangs:
             ends = self._known_ends.after(self._no_longer_ending, self._newly_ending)
             self._known_ends, self._no_longer_ending, self._newly_ending = ends, set(), {}
         return self._known_ends
+
+
+def _is_among(numbers: Ints, some: Collection[int]) -> Bools:
+    """Mask of the numbers that are among some, most often few, others."""
+    if len(some) > _FEW_NUMBERS:
+        return np.isin(numbers, [*some])
+    mask = np.zeros(len(numbers), np.bool_)
+    for number in some:
+        mask |= numbers == number
+    return mask
 
 
 def _add(sums: dict[K, dict[str, int]], key: K, task: RunningTask, sign: int) -> None:
