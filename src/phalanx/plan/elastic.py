@@ -39,9 +39,12 @@ def grow(work: PlanningPass) -> None:
             work.reasons.growth[gang.job] = AboveMinimum(tasks, str(stopped))
         elif gang.job not in work.excluded:
             growing.append(gang)
-    growth = ElasticGrowth(work.order, work.policy, work.now, work.capacity.both)
-    running = growth.trials(growing)
-    growth.share_out([*chain(*work.starts), *running], lambda *more: _add_tasks(work, *more))
+    running: list[PlacementTrial] = []
+    starting = [*chain(*work.starts)]
+    if growing or any(trial.has_unplaced for trial in starting):
+        growth = ElasticGrowth(work.order, work.policy, work.now, work.capacity.both)
+        running = growth.trials(growing)
+        growth.share_out([*starting, *running], lambda *more: _add_tasks(work, *more))
     work.decisions += (Reserve(tuple(map(placement, trials))) for trials in work.starts)
     work.decisions += (Reserve((placement(trial),)) for trial in running if trial.count)
 

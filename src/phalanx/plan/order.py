@@ -5,7 +5,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -147,8 +147,7 @@ class ServingOrder:
             elif bucket in last or (late and bucket.head.job in late):
                 entry = ((self._line(bucket.head, bucket), *key[1:]), number, bucket)
             heaps[bucket.first.queue].append(entry)
-            if number > self._count:
-                self._count = number
+            self._count = max(self._count, number)
         self._buckets.update(keyed[2] for keyed in chain(fitting, short))
         for heap in heaps.values():
             heapq.heapify(heap)
@@ -329,6 +328,8 @@ class ServingOrder:
     def _need(self, branch: QueueBranch, candidate: Candidate) -> Floats:
         """What a candidate takes of a queue and the queues below it."""
         shares = self._shares
+        if candidate.bucket is not None:
+            return candidate.bucket.amounts(shares.table)[0]
         if len(candidate.gangs) == 1:
             return minimum_amounts(candidate.last, shares.table)
         inside = [g for g in candidate.gangs if branch in shares.branches[g.queue].path()]

@@ -16,13 +16,7 @@ class WaitTimes:
 
     def __init__(self, by_size: dict[int, tuple[Micros, ...]] | None = None) -> None:
         self._by_size = by_size or {}
-        #: By size: the median of this size and all smaller ones. Otherwise gangs of a size of which
-        #: all starve would raise their own bound.
         self._medians: dict[int, Micros] = {}
-        smaller: list[Micros] = []
-        for size in sorted(self._by_size):
-            smaller = sorted((*smaller, *self._by_size[size]))
-            self._medians[size] = smaller[len(smaller) // 2]
 
     def after(self, starts: Iterable[tuple[int, Micros]]) -> "WaitTimes":
         """With further starts: the size of each gang, and how long it was pending."""
@@ -40,9 +34,16 @@ class WaitTimes:
         )
 
     def median(self, size: int) -> Micros:
-        """The median wait of gangs of this size and of smaller ones; 0 if none is known."""
-        largest = max((each for each in self._medians if each <= _size_class(size)), default=None)
-        return 0 if largest is None else self._medians[largest]
+        """The median wait of gangs of this size and of smaller ones; 0 if none is known.
+
+        Without the smaller ones, gangs of a size of which all starve would raise their own bound.
+        """
+        size = _size_class(size)
+        median = self._medians.get(size)
+        if median is None:
+            waits = sorted(w for each, of in self._by_size.items() if each <= size for w in of)
+            median = self._medians[size] = waits[len(waits) // 2] if waits else 0
+        return median
 
     def bound(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
         """How long a gang may be pending: `max_wait` times its time limit or the median wait of

@@ -29,10 +29,11 @@ def settle_shares(
     """
     running, pending, table = state.running, state.pending, state.table
     for queue, used in running.used.items():
-        shares.use(queue, amounts_by_row(used, table))
-    for requests in (running.returning, pending.requested):
-        for queue, requested in requests.items():
-            shares.request(queue, amounts_by_row(requested, table))
+        shares.use(queue, state.layout.amounts("used", queue, used, table))
+    for queue, requested in running.returning.items():
+        shares.request(queue, state.layout.amounts("returning", queue, requested, table))
+    for queue, requested in pending.requested.items():
+        shares.request(queue, state.layout.amounts("requested", queue, requested, table))
     for group in groups_of(pending):
         for gang in () if group.missing else group.members:
             shares.request(gang.queue, requested_amounts(gang, table))

@@ -15,11 +15,7 @@ class QueueLimits:
         self._tree = tree
         self._table = table
         #: Queues that have a limit, or are below a queue that has one.
-        self.limited = {
-            name
-            for name, branch in tree.branches.items()
-            if any(above.queue.limit for above in branch.path())
-        }
+        self.limited = tree.layout.limited
 
     def binding(self, needs: Iterable[tuple[str, Floats]]) -> tuple[str, str] | None:
         """The first queue that these additional amounts would take above its limit, and the

@@ -6,7 +6,13 @@ import numpy as np
 
 from phalanx.core.model import Queue
 from phalanx.core.queues import stopped_by
-from phalanx.plan.state.nodes import Bools, Floats, NodeTable
+from phalanx.plan.placement.amounts import amounts_by_row
+from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
+
+_ROOT = Queue(name="")
+#: Of a branch that is not in a tree yet.
+_NO_ROWS: Bools = np.zeros(0, np.bool_)
+_NOTHING: Floats = np.zeros(0)
 
 
 class QueueLayout:
@@ -34,9 +40,33 @@ class QueueLayout:
         self.stopped_by = {
             name: by for name in queues if (by := stopped_by(queues, name)) is not None
         }
+        parents = {number for number in self.above if number is not None}
+        #: Mask of the queues that have no queue below them.
+        self.is_leaf: Bools = np.array([n not in parents for n in numbers.values()], np.bool_)
+        #: Queues that have a limit, or are below a queue that has one.
+        self.limited = {queue.name for n, queue in enumerate(self.queues) if self._is_limited(n)}
+        #: Mask of the rows that queues share, and their numbers.
+        self.shared: Bools = np.array([n not in (SLOTS, WHOLE) for n in table.rows], np.bool_)
+        self.shared_rows: list[int] = np.flatnonzero(self.shared).tolist()
+        self._amounts: dict[tuple[str, str], tuple[Mapping[str, int], Floats]] = {}
         self._add_up_quotas()
         #: What the queues deserved last, and of what: see `divide`.
         self.last_division: tuple[tuple[bytes, ...], list[Floats]] | None = None
+
+    def _is_limited(self, number: int | None) -> bool:
+        if number is None:
+            return False
+        return bool(self.queues[number].limit) or self._is_limited(self.above[number])
+
+    def amounts(
+        self, kind: str, queue: str, resources: Mapping[str, int], table: NodeTable
+    ) -> Floats:
+        """Amounts of a queue by row, of one kind. Computed anew only when the mapping, which is not
+        changed, has been replaced."""
+        known = self._amounts.get((kind, queue))
+        if known is None or known[0] is not resources:
+            known = self._amounts[kind, queue] = (resources, amounts_by_row(resources, table))
+        return known[1]
 
     def _add_up_quotas(self) -> None:
         """Give a queue without a quota of its own the sum of the quotas of the queues below it."""
@@ -72,7 +102,12 @@ class QueueBranch:
     )
 
     def __init__(
-        self, queue: Queue, used: Floats, requested: Floats, limit: Floats, quota: Floats
+        self,
+        queue: Queue,
+        used: Floats,
+        requested: Floats,
+        limit: Floats,
+        quota: Floats,
     ) -> None:
         self.queue = queue
         self.parent: QueueBranch | None = None
@@ -83,8 +118,8 @@ class QueueBranch:
         self.limit = limit
         self.quota = quota
         #: The rows that the quota names, also with 0.
-        self.has_quota: Bools = np.zeros(len(used), np.bool_)
-        self.deserved: Floats = np.zeros(len(used))
+        self.has_quota: Bools = _NO_ROWS
+        self.deserved: Floats = _NOTHING
         #: The demand when what it deserves was settled.
         self.settled_demand: Floats = self.deserved
 
@@ -114,11 +149,15 @@ class QueueTree:
         )
         self.branches = {line[0].name: QueueBranch(*line) for line in lines}
         nothing = np.zeros((4, layout.limits.shape[1]))
-        self.root = QueueBranch(Queue(name=""), *nothing)
+        self.root = QueueBranch(_ROOT, *nothing)
         self.root.limit = np.full(len(nothing[0]), np.inf)
+        self.root.has_quota, deserved = (
+            np.zeros(len(nothing[0]), np.bool_),
+            np.zeros_like(nothing[0]),
+        )
         branches = list(self.branches.values())
         for branch, above, has_quota in zip(branches, layout.above, layout.has_quotas, strict=True):
-            branch.has_quota = has_quota
+            branch.has_quota, branch.deserved, branch.settled_demand = has_quota, deserved, deserved
             branch.parent = self.root if above is None else branches[above]
             branch.parent.children.append(branch)
         self._sides: dict[tuple[str, str], tuple[list[QueueBranch], list[QueueBranch]]] = {}

@@ -12,7 +12,7 @@ import numpy as np
 from phalanx.plan.fairshare.division import divide
 from phalanx.plan.fairshare.limits import QueueLimits
 from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueLayout, QueueTree
-from phalanx.plan.state.nodes import EPSILON, SLOTS, WHOLE, Bools, Floats, NodeTable
+from phalanx.plan.state.nodes import EPSILON, Bools, Floats, NodeTable
 
 
 class FairShares:
@@ -21,8 +21,8 @@ class FairShares:
     def __init__(self, layout: QueueLayout, table: NodeTable) -> None:
         self.table = table
         #: Rows that queues share. Slots and whole devices only describe how a node is filled.
-        self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
-        self._shared_rows: list[int] = np.flatnonzero(self.shared).tolist()
+        self.shared = layout.shared
+        self._shared_rows = layout.shared_rows
         self.capacity = table.shared_capacity()
         self.tree = QueueTree(layout)
         self.limits = QueueLimits(self.tree, table)
@@ -126,8 +126,8 @@ class FairShares:
     @cached_property
     def is_contended(self) -> bool:
         """Whether more than one queue requests anything."""
-        requesting = (not b.children and bool(b.requested.any()) for b in self.branches.values())
-        return sum(requesting) > 1
+        requesting = self.tree.requested.any(axis=1) & self.tree.layout.is_leaf
+        return int(requesting.sum()) > 1
 
     def queues_above_entitlement(self, rows: Bools) -> set[str]:
         """The queues that use more than they deserve, or more than their quota, of any of these

@@ -213,6 +213,11 @@ class PlacementTrial:
         """How many tasks of the role each node can take in all capacities."""
         return self._choice.counts(role)
 
+    @property
+    def has_unplaced(self) -> bool:
+        """Whether tasks of any role have no place."""
+        return any(self.unplaced(role) for role in self.gang.roles)
+
     def unplaced(self, role: RoleRequest) -> int:
         """Number of tasks of the role without a place."""
         pending = len(self._pending_tasks(role)) if self.gathered else len(role.tasks)

@@ -50,8 +50,9 @@ class VictimSearch:
         self._waits = state.wait_times
         self._quota_demand = QuotaDemand(shares, state.running, state.pending)
         self.budget = SearchBudget(state.policy.search_work << state.cursor.doubled)
-        #: By queue and priority: the answer of `might_find`.
+        #: By queue and priority: the answers of `might_find` and `_has_lower`.
         self._might_find: dict[tuple[str, int], bool] = {}
+        self._lower: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
         #: By needed amounts: the resources that are short, and the capacity that they are short of.
         self._short: dict[bytes, Bools] = {}
@@ -95,6 +96,12 @@ class VictimSearch:
 
     def _has_lower(self, queue: str, priority: int) -> bool:
         """Whether the queue has tasks that a gang of this priority may preempt."""
+        answer = self._lower.get((queue, priority))
+        if answer is None:
+            answer = self._lower[queue, priority] = self._find_lower(queue, priority)
+        return answer
+
+    def _find_lower(self, queue: str, priority: int) -> bool:
         policy = self._shares.branches[queue].queue.preempt_within_queue
         equal_counts = policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
         lowest = self._gangs.lowest_priority.get(queue)

@@ -38,11 +38,11 @@ class Evictions:
     def evict(self, gangs: Sequence[PendingGang]) -> bool:
         """Find victims for a gang or a group, and keep what they free for it; False if there are
         none. If releasing gathered places is enough, it starts now."""
+        return self.is_worth_a_search(gangs) and self.search(gangs)
+
+    def search(self, gangs: Sequence[PendingGang]) -> bool:
+        """The same for gangs that are worth a search."""
         work, job = self._work, gangs[0].job
-        if job in self._done:
-            return False
-        if not self.is_worth_a_search(gangs):
-            return False
         if work.search.budget.is_spent:
             self._left_out.add(job)
             return False
@@ -67,8 +67,11 @@ class Evictions:
         return SearchSpace((work.capacity.soon, *later), allowed)
 
     def is_worth_a_search(self, gangs: Sequence[PendingGang]) -> bool:
-        """Whether the gangs may evict others, and there might be some that they are entitled to."""
+        """Whether the gangs may evict others, have not had their turn, and might be entitled to
+        victims."""
         work = self._work
+        if gangs[0].job in self._done:
+            return False
         if len(gangs) == 1:
             might_find = work.search.might_find(gangs[0].queue, gangs[0].priority)
         else:

@@ -77,11 +77,13 @@ class Serving:
         """Serve a gang for which too few places are free: others are evicted or moved for it, or a
         start is reserved. The result is that of `_place` and `_obstacle`, without their trials."""
         work, gangs = self._work, candidate.gangs
-        may_be_helped = work.movable_queues or self.evictions.is_worth_a_search(gangs)
-        may_be_helped = may_be_helped and work.starvation.delayed_by(gangs) is None
-        if may_be_helped and (self._consolidation.move(gangs) or self.evictions.evict(gangs)):
-            self._serve_next(candidate)
-            return
+        may_evict = self.evictions.is_worth_a_search(gangs)
+        may_be_helped = may_evict or bool(work.movable_queues)
+        if may_be_helped and work.starvation.delayed_by(gangs) is None:
+            moves = self._consolidation.move(gangs)
+            if moves or (may_evict and self.evictions.search(gangs)):
+                self._serve_next(candidate)
+                return
         reason = None
         if candidate.queue in work.shares.limits.limited:
             reason = work.binding_limit(minimum_needs(work, gangs))

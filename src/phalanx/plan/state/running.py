@@ -170,8 +170,9 @@ class KnownEnds:
             return None
         rows = self.amounts.shape[1]
         places, amounts = self._places(size)
-        released = np.bincount(places[: ended * rows], amounts[: ended * rows], rows * size)
-        return released.reshape(rows, size)
+        last = ended * rows
+        released = np.bincount(places[:last], weights=amounts[:last], minlength=rows * size)
+        return np.asarray(released, np.float64).reshape(rows, size)
 
     def _places(self, size: int) -> tuple[Ints, Floats]:
         """The position of every amount in an array of all rows and nodes, and the amounts."""
