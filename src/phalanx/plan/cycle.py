@@ -52,7 +52,7 @@ def plan_whole(moment: Moment) -> Plan:
     decisions, starts = tuple(work.decisions), work.reservations.starts()
     placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
     served = {placement.job for placements in placed for placement in placements} | work.excluded
-    broken = work.reservations.broken(served)
+    broken = work.reservations.broken(starts, served)
     return Plan(
         moment.now,
         decisions,

@@ -100,12 +100,13 @@ class StartReservations:
         reserved += (start for kept in self._kept for start in kept.starts)
         return tuple(sorted(reserved, key=lambda start: (start.at or NEVER, start.job)))
 
-    def broken(self, served: Collection[str]) -> tuple[str, ...]:
+    def broken(self, starts: Iterable[ReservedStart], served: Collection[str]) -> tuple[str, ...]:
         """The jobs whose start the last pass had reserved, and this one reserves later or not.
 
-        `served` are jobs that have got a place or have ended.
+        `starts` are those that this pass reserves, `served` are jobs that have got a place or have
+        ended.
         """
-        pending, at = self._state.pending, {start.job: start.at for start in self.starts()}
+        pending, at = self._state.pending, {start.job: start.at for start in starts}
         return tuple(
             job
             for job, last in self._last.items()

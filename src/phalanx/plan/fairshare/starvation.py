@@ -59,10 +59,20 @@ class StarvationReserve:
             reserve = self._reserves.get(gang.queue)
             if reserve is None or self._ends_by(gang, reserve.start.at):
                 continue
-            need = minimum_amounts(gang, self._shares.table)
-            if bool((need > self.headroom(gang.queue))[need > 0].any()):
+            if self._uses(gang, reserve):
                 return reserve.start
         return None
+
+    def _uses(self, gang: PendingGang, reserve: _Reserve) -> bool:
+        """Whether the gang would use a part of the reserve of its queue."""
+        shares, branch = self._shares, self._shares.branches[gang.queue]
+        need, reserved = minimum_amounts(gang, shares.table).tolist(), reserve.need.tolist()
+        used, deserved = branch.used.tolist(), branch.deserved.tolist()
+        for row in shares.tree.layout.shared_rows:
+            left = deserved[row] - used[row] - reserved[row]
+            if need[row] > 0 and reserved[row] > 0 and need[row] > left:
+                return True
+        return False
 
     def _ends_by(self, gang: PendingGang, at: Micros | None) -> bool:
         """Whether the gang, started now, has certainly ended by this time."""

@@ -94,7 +94,7 @@ class EvictableGangs:
         """Whether the quota of a queue leaves any of its gangs unprotected."""
         branch, totals = self._shares.branches[queue], self._by_queue[queue].totals
         rows = protected_rows((branch,), short)
-        return bool(unprotected(totals, rows).any())
+        return not rows or bool(unprotected(totals, rows).any())
 
     def open_to(self, own: set[str], eligibility: EvictionEligibility) -> Iterator[Occupancy]:
         """The gangs that a preemptor might evict: all gangs of the queues in `own`, and those of

@@ -35,6 +35,9 @@ def resources_short(total: Floats, capacity: FreeCapacity, shared: Bools) -> Boo
 
     If there is enough of each in sum, it is only fragmented: all resources that are needed.
     """
-    needed = (total > 0) & shared
-    short: Bools = needed & (total > capacity.free_in_sum())
-    return short if short.any() else needed
+    free, amounts = capacity.free_in_sum().tolist(), total.tolist()
+    counts = shared.tolist()
+    needed = [row for row, amount in enumerate(amounts) if amount > 0 and counts[row]]
+    mask: Bools = np.zeros(len(amounts), np.bool_)
+    mask[[row for row in needed if amounts[row] > free[row]] or needed] = True
+    return mask

@@ -255,12 +255,17 @@ class ReclaimRules:
 def protected_rows(side: Iterable[QueueBranch], short: Bools) -> list[tuple[int, float]]:
     """Of the resources that are short: those of which a queue uses no more than its quota, and the
     quota."""
-    return [
-        (row, float(branch.quota[row]))
-        for branch in side
-        for row in np.flatnonzero(short & (branch.quota > 0)).tolist()
-        if branch.used[row] - EPSILON <= branch.quota[row]
-    ]
+    # Few resources are short: plain numbers are faster here than arrays.
+    rows = [row for row, is_short in enumerate(short.tolist()) if is_short]
+    protected: list[tuple[int, float]] = []
+    for branch in side:
+        quota, used = branch.quota.tolist(), branch.used.tolist()
+        protected += (
+            (row, quota[row])
+            for row in rows
+            if quota[row] > 0 and used[row] - EPSILON <= quota[row]
+        )
+    return protected
 
 
 def unprotected(totals: Floats, protected: Iterable[tuple[int, float]]) -> Bools:
