@@ -125,8 +125,8 @@ def _live_views(
 def _live_keys(turn: Turn, wanted: JobFilter, last: Cursor | None, limit: int) -> list[Cursor]:
     """The newest unfinished jobs after the last one of the page before."""
     # Mostly newest first already, which is where `nlargest` is fast.
-    jobs = (gang.job for gang in reversed(turn.cluster.gangs.values()))
-    keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
+    gangs, matches = reversed(turn.cluster.gangs.values()), wanted.matches
+    keys = ((job.created_at, job.id) for gang in gangs if matches(job := gang.job))
     older = keys if last is None else (key for key in keys if key < last)
     return [Cursor(*key) for key in heapq.nlargest(limit, older)]
 

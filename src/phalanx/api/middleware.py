@@ -48,25 +48,19 @@ class Middleware:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
-        scope["state"]["request_id"] = request_id.decode()
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    (b"x-request-id", request_id),
-                    # A browser must not take the output of a task for a page of the dashboard.
-                    (b"x-content-type-options", b"nosniff"),
-                ]
-            await send(message)
-
+        scope["state"]["request_id"] = _request_id(scope).decode()
         path = scope["path"]
         sync = _SYNC.fullmatch(path) if path.endswith("/sync") else None
         if sync is not None and scope["method"] == "POST":
-            await self._sync(scope, receive, send_with_id, sync[1])
-        else:
-            await self._app(scope, receive, send_with_id)
+            await self._sync(scope, receive, send, sync[1])
+            return
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_common_headers(scope)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
 
     async def _check_agent(self, scope: HTTPScope, worker: str) -> None:
         principal = await identify(self._services.auth, scope)
@@ -91,9 +85,18 @@ class Middleware:
                 note_refusal(self._services, scope, "sync", refusal)
             status, body = refusal.status, refusal.body
             headers += [(k.lower().encode(), v.encode()) for k, v in refusal.headers.items()]
-        headers.append((b"content-length", b"%d" % len(body)))
+        headers += [(b"content-length", b"%d" % len(body)), *_common_headers(scope)]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _common_headers(scope: HTTPScope) -> list[tuple[bytes, bytes]]:
+    """The headers of every response."""
+    return [
+        (b"x-request-id", scope["state"]["request_id"].encode()),
+        # A browser must not take the output of a task for a page of the dashboard.
+        (b"x-content-type-options", b"nosniff"),
+    ]
 
 
 def _request_id(scope: HTTPScope) -> bytes:

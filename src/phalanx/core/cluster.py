@@ -248,6 +248,8 @@ class Cluster:
 
     def _add_loads(self, changes: Changes) -> None:
         """Count new jobs, members, elements and crons, before they are taken over."""
+        if not (changes.added or changes.joined or changes.elements or changes.crons):
+            return
         for name in (*changes.added, *changes.joined):
             gang = changes.gangs[name]
             self._change_load(gang, self.gangs.get(name))
@@ -263,11 +265,13 @@ class Cluster:
                 self._replace_cron_load(key.partition("/")[0], old, cron)
 
     def _change_load(self, gang: Gang, before: Gang | None) -> None:
-        new = load_of_job(gang)
-        old = NamespaceLoad() if before is None else load_of_job(before)
-        self._add_load(
-            gang.job.spec.namespace, *(now - was for now, was in zip(new, old, strict=True))
-        )
+        self._add_load(gang.job.spec.namespace, *load_of_job(gang))
+        if before is not None:
+            self._subtract_load(before)
+
+    def _subtract_load(self, gang: Gang) -> None:
+        jobs, tasks, size_bytes = load_of_job(gang)
+        self._add_load(gang.job.spec.namespace, -jobs, -tasks, -size_bytes)
 
     def _replace_cron_load(self, namespace: str, old: Cron | None, new: Cron | None) -> None:
         sizes = [0 if cron is None else encoded_bytes(cron.spec) for cron in (old, new)]
@@ -379,8 +383,7 @@ class Cluster:
 
     def _forget(self, job: Job) -> None:
         """Remove a finished job from memory. Its residues stay on their workers."""
-        gang = self.gangs.pop(job.id)
-        self._add_load(job.spec.namespace, *(-amount for amount in load_of_job(gang)))
+        self._subtract_load(self.gangs.pop(job.id))
         if job.array is not None:
             return
         if job.spec.name is not None:

@@ -44,6 +44,23 @@ class _Session:
         self.sent_in = -1
         self.changed = asyncio.Event()
 
+    async def change(self, until: float) -> bool:
+        """Wait for the event; False if the time comes first."""
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self.changed.set()
+
+        # Cheaper than a timeout around the wait, and a worker that is idle waits all the time.
+        timer = asyncio.get_running_loop().call_at(until, end)
+        try:
+            await self.changed.wait()
+        finally:
+            timer.cancel()
+        return not is_over
+
 
 class AgentSync:
     def __init__(
@@ -102,15 +119,10 @@ class AgentSync:
         # A commit can outlast the lease; instructions are sent only while this server leads.
         self._engine.check_leading()
         self._engine.hear_worker(worker)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)
+        wait_s = min(request.wait, self._engine.settings.sync_wait_s)
+        until = asyncio.get_running_loop().time() + wait_s
         while not full and call == session.calls and not _has_new(session, instructions):
-            try:
-                async with asyncio.timeout_at(until):
-                    await session.changed.wait()
-            except TimeoutError:
-                break
-            if call != session.calls:
+            if not await session.change(until) or call != session.calls:
                 break
             session.changed.clear()
             instructions, full = await self._engine.do(

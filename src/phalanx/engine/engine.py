@@ -17,7 +17,7 @@ from phalanx.engine.leadership import Leadership
 from phalanx.engine.planner_loop import ForkedState, Planner, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
-from phalanx.engine.writer import Observer, Work
+from phalanx.engine.writer import Observer, Work, Writer
 from phalanx.store.protocol import Store
 
 T = TypeVar("T")
@@ -55,19 +55,17 @@ class Engine:
             began_s=began_s,
         )
 
-    @property
-    def _term(self) -> LeaderTerm | None:
-        return self._leadership.term
-
     # Commands
 
     @property
     def is_leading(self) -> bool:
-        return self._term is not None and self._term.is_leading
+        term = self._leadership.term
+        return term is not None and term.is_leading
 
     @property
     def term(self) -> int | None:
-        return self._term.number if self._term is not None else None
+        term = self._leadership.term
+        return None if term is None else term.number
 
     @property
     def url(self) -> str:
@@ -77,47 +75,58 @@ class Engine:
     @property
     def reasons(self) -> Mapping[str, Reason]:
         """Why each pending job is pending, as of the last plan."""
-        return self._term.reasons if self._term is not None else {}
+        term = self._leadership.term
+        return {} if term is None else term.reasons
 
     def check_leading(self) -> int:
         """The term that this server leads under at this moment. Raises NotLeading."""
-        if self._term is None or not self._term.is_leading:
+        return self._leading_term().number
+
+    def _leading_term(self) -> LeaderTerm:
+        term = self._leadership.term
+        if term is None or not term.is_leading:
             leader = self._leadership.leader
             raise NotLeading(leader.url if leader is not None else None)
-        return self._term.number
+        return term
 
     async def do(self, work: Work[T]) -> T:
         """Run a command in the next turn. Raises NotLeading or Unavailable besides its own."""
-        self.check_leading()
-        if self._term is None or self._term.writer is None:
+        writer = self._leading_term().writer
+        if writer is None:
             raise AssertionError("bug: a leader without a writer")
-        return await self._term.writer.do(work)
+        return await writer.do(work)
 
     async def fork_planner_state(self) -> ForkedState:
         """The planner state with everything that is durable by now, for a forecast. Raises
         NotLeading."""
-        self.check_leading()
-        if self._term is None or self._term.planner_loop is None:
+        planner_loop = self._leading_term().planner_loop
+        if planner_loop is None:
             raise AssertionError("bug: a leader without a planner")
-        return await self._term.planner_loop.fork()
+        return await planner_loop.fork()
 
     async def apply(self, event: Event) -> Changes:
         return await self.do(lambda turn: turn.apply(event))
 
     async def release_brake(self) -> None:
         """Declare the silent workers lost that the loss brake holds back."""
-        writer = None if self._term is None else self._term.writer
+        writer = self._writer()
         await self.do(lambda turn: None if writer is None else writer.losses.release_brake())
 
     def hear_worker(self, worker: str) -> None:
         """Renew a worker's deadline."""
-        if self._term is not None and self._term.writer is not None:
-            self._term.writer.losses.hear_worker(worker)
+        writer = self._writer()
+        if writer is not None:
+            writer.losses.hear_worker(worker)
 
     def hear_runner(self, attempt: AttemptKey) -> None:
         """Renew the deadline of an attempt run over the plain protocol."""
-        if self._term is not None and self._term.writer is not None:
-            self._term.writer.losses.hear_runner(attempt)
+        writer = self._writer()
+        if writer is not None:
+            writer.losses.hear_runner(attempt)
+
+    def _writer(self) -> Writer | None:
+        term = self._leadership.term
+        return None if term is None else term.writer
 
     # Leadership
 

@@ -1,7 +1,5 @@
 """One turn of the writer: the commands that arrived since the last turn, applied in order."""
 
-from collections.abc import Iterator
-
 from phalanx.core.changes import Changes, Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
@@ -39,9 +37,8 @@ class Turn:
         """The changes with rows to commit; the others change memory only."""
         return [changes for changes in self.changes if changes.has_rows]
 
-    def records(self) -> Iterator[Record]:
-        for changes in self.changes:
-            yield from changes.records
+    def records(self) -> list[Record]:
+        return [record for changes in self.changes for record in changes.records]
 
     def take_timers(self) -> list[Timer]:
         """The timers that were set since this was last called."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from phalanx.core.changes import Timer
+from phalanx.core.changes import Changes, Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import Event
@@ -51,7 +51,11 @@ class _Answer(NamedTuple):
     future: asyncio.Future[Any]
     result: Any
     error: Exception | None
-    has_changes: bool  #: the command changed rows, which the turn commits
+    changes: list[Changes]  #: those of the command, which the turn commits
+
+    @property
+    def has_rows(self) -> bool:
+        return any(changes.has_rows for changes in self.changes)
 
     def deliver(self) -> None:
         if self.error is not None:
@@ -190,11 +194,15 @@ class Writer:
         if deadline is not None:
             least = 0.0 if self._lease.is_valid() else _NO_LEASE_S
             delays.append(max(least, deadline - self._loop.time()))
+        if not delays:
+            await self._arrived.wait()
+            return
+        # Cheaper than a timeout around the wait, which would cancel and restart it.
+        timer = self._loop.call_later(max(_TICK_S, min(delays)), self._arrived.set)
         try:
-            async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
-                await self._arrived.wait()
-        except TimeoutError:
-            pass
+            await self._arrived.wait()
+        finally:
+            timer.cancel()
 
     async def _take_turn(self) -> None:
         turn = Turn(self._cluster, self.now(), self._host.crons)
@@ -227,8 +235,7 @@ class Writer:
                 result = command.work(turn)
             except Exception as raised:  # it concerns this command only
                 error = raised
-            has_changes = any(changes.has_rows for changes in turn.changes[before:])
-            answers.append(_Answer(command.answer, result, error, has_changes))
+            answers.append(_Answer(command.answer, result, error, turn.changes[before:]))
         return answers
 
     def _declare_losses(self, turn: Turn) -> None:
@@ -255,7 +262,7 @@ class Writer:
         except BaseException:
             # Interrupted: the store may still complete the commit.
             for answer in answers:
-                answer.refuse(_interrupted() if answer.has_changes else NotLeading())
+                answer.refuse(_interrupted() if answer.has_rows else NotLeading())
             raise
         took_s = self._loop.time() - began_s
         if took_s > self._settings.stall_s:

@@ -54,6 +54,8 @@ _WAL_BYTES = 64 * 1024 * 1024
 _CHECKPOINT_PAGES = 4096
 #: In one statement.
 _MOST_ROWS = 256
+#: As many rows of a table are written with one statement, whatever their number.
+_FEW_ROWS = 8
 
 _HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
 _SUMMARIES = f"{sql.JOB_SUMMARIES} IN (SELECT value FROM json_each($1))"  # noqa: S608
@@ -445,8 +447,9 @@ def _upsert_all(db: sqlite3.Connection, table: Table, written: Sequence[rows.Row
     """
     changed = start = 0
     while start < len(written):
-        # Powers of two, so that few statements are prepared.
-        count = min(_MOST_ROWS, 1 << (len(written) - start).bit_length() - 1)
+        left = len(written) - start
+        # Beyond a few rows in powers of two, so that few statements are prepared.
+        count = left if left <= _FEW_ROWS else min(_MOST_ROWS, 1 << left.bit_length() - 1)
         values = list(chain.from_iterable(written[start : start + count]))
         changed += db.execute(_upsert(table, count), values).rowcount
         start += count

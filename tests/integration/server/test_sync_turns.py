@@ -80,7 +80,7 @@ def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
             # The first agent's call is handled, and then, in the same turn, the second accepts.
             request = SyncRequest("i", 1, engine.term or 0, wait=10)
             call = asyncio.create_task(agent_sync.sync("w-1", request))
-            while not engine._term.writer._commands:  # type: ignore[union-attr]
+            while not engine._leadership.term.writer._commands:  # type: ignore[union-attr]
                 await asyncio.sleep(0)
             began = loop.time()
             await engine.apply(Accepted("j-1.1", 1))
