@@ -57,7 +57,7 @@ def test_a_command_waits_for_a_standby_to_take_over_and_says_so() -> None:
         said = Terminal(server.url).type("workers")
     assert said.status == 0, said
     assert len(server.requests) == 7
-    assert said.err.count("no server leads at the moment; waiting for a standby to take over") == 1
+    assert said.err.count("no server leads at the moment; waiting for one to take over") == 1
 
 
 def test_without_a_required_token_the_error_says_how_to_pass_one(tmp_path: Path) -> None:

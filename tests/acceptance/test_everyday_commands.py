@@ -159,6 +159,14 @@ def test_a_list_with_nothing_in_it_says_so_on_a_terminal_only(
         assert at.type(*command.split(), COLUMNS="100") == (0, "", sentence + "\n")
 
 
+def test_a_plan_says_once_that_a_job_would_never_start(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1", gpu=2):
+        planned = at.type("plan", "--gang", "3", "--gpu", "1", "--", "x")
+    why = "the gang needs 3 GPUs, at most 2 fit on the empty cluster"
+    assert planned.out.startswith(f"the job would never start: {why}\n")
+    assert planned.err == ""
+
+
 def test_an_array_is_one_job_and_has_no_tasks(at: Terminal) -> None:
     words = ("submit", "--name", "sweep", "--array", "0-19", "--", "x", "{index}")
     job = at.type(*words).out.strip()

@@ -113,7 +113,7 @@ def _say_wait(stands_by: bool) -> None:
         return
     _Wait.said_at = now
     if stands_by:
-        text = "no server leads at the moment; waiting for a standby to take over"
+        text = "no server leads at the moment; waiting for one to take over"
         say(f"{text}, up to {_FIRST_TAKEOVER_S:.0f} s", err=True)
     else:
         say(f"no server answers; waiting up to {TAKEOVER_S:.0f} s", err=True)
@@ -124,7 +124,7 @@ def silence_text(client: "Client") -> str:
     from phalanx.client.transport import SILENCE_S  # noqa: PLC0415
 
     silent_s = client.silent_s
-    return f"no answer from a server for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
+    return f"waiting for a server for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def follow_array(client: "Client", array: str) -> None:
     phase. The output of elements is not mixed: read it with `phalanx logs ARRAY[INDEX]`."""
     client.patience_s = TAKEOVER_S
     screen = console(on_stderr=True)
-    note("the output of elements is not printed; read it with `phalanx logs 'ARRAY[INDEX]'`")
+    note(f"the output of elements is not printed; read it with `phalanx logs '{array}[0]'`")
     printed: set[int] = set()
     phase = _PhaseLine(client, screen.width)
     with screen.status(phase):
@@ -146,6 +146,8 @@ class _PhaseLine:
 def _phase_text(job: "JobDetail", width: int) -> Text:
     if job.elements is not None:
         detail = formatting.element_counts(job.elements)
+        if job.phase is Phase.PENDING:
+            detail += f"; {formatting.reason_text(job)}"
     elif job.phase is Phase.RUNNING and job.progress is not None:
         detail = progress_line(job.progress, width - _BEFORE_DETAIL)
     elif job.phase is Phase.RUNNING:

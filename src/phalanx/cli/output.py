@@ -108,12 +108,21 @@ def note(*lines: str | Text) -> None:
     """Print to standard error, only if that is a terminal."""
     if sys.stderr.isatty() and not is_quiet():
         for line in lines:
-            console(on_stderr=True).print(line)
+            _print_trimmed_to_stderr(line)
 
 
 def warn(sentence: str) -> None:
     if not is_quiet():
-        console(on_stderr=True).print(Text.assemble(("warning: ", "yellow"), sentence))
+        _print_trimmed_to_stderr(Text.assemble(("warning: ", "yellow"), sentence))
+
+
+def _print_trimmed_to_stderr(sentence: str | Text) -> None:
+    """Print in lines of whole words, without trailing blanks."""
+    out = console(on_stderr=True)
+    with out.capture() as captured:
+        out.print(sentence)
+    for line in captured.get().splitlines():
+        sys.stderr.write(line.rstrip() + "\n")
 
 
 class Narrow(NamedTuple):

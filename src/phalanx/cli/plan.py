@@ -48,6 +48,10 @@ Check = Annotated[
 ]
 
 
+#: The warning that a job never starts: the message of a plan says it too.
+_SAID_BY_MESSAGE = "WillNotStart"
+
+
 @with_address
 @with_job_options
 def plan(  # noqa: PLR0913
@@ -120,7 +124,8 @@ def _plan_job(client: "Client", file: str, changed: dict[str, Any], **ignored: b
 
 def _print_plan(view: "PlanView") -> None:
     for warning in view.warnings:
-        warn(str(warning.get("message", warning)))
+        if warning.get("type") != _SAID_BY_MESSAGE:
+            warn(str(warning.get("message", warning)))
     say(view.message)
     for alternative in view.alternatives:
         say(f"alternative: {alternative.message}")

@@ -32,7 +32,11 @@ def say(sentence: str, *, err: bool = False) -> None:
         text = "\n".join(
             whole_words(text, os.get_terminal_size(stream.fileno()).columns or _NO_SIZE)
         )
-    typer.echo(text, err=err)
+    if err:
+        # `typer.echo` would write into a display that is being drawn on the terminal.
+        stream.write(text + "\n")
+    else:
+        typer.echo(text)
 
 
 def whole_words(text: str, width: int, indent: str = "") -> list[str]:
