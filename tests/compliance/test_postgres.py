@@ -232,18 +232,18 @@ async def test_every_session_flushes_what_it_commits(store: PostgresStore) -> No
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
 
-async def test_an_unchanged_table_costs_no_round_trip(store: PostgresStore, term: int) -> None:
+async def test_a_commit_takes_three_round_trips(store: PostgresStore, term: int) -> None:
     # The first batch of a connection also asks what an array is.
     await store.commit(term, Batch("b-0", tasks=(a_task(),)))
     statements: list[str] = []
     async with store._connections.writing("listen") as connection:
         connection.add_query_logger(lambda query: statements.append(query.query.split("(")[0]))
-    await store.commit(term, Batch("b-1", tasks=tuple(a_task(index=n) for n in range(1_000))))
+    await store.commit(
+        term, Batch("b-1", jobs=(a_job(),), tasks=tuple(a_task(index=n) for n in range(1_000)))
+    )
     await asyncio.sleep(0)  # asyncpg calls its listeners in the next iteration of the loop
     assert [" ".join(statement.split()[:3]) for statement in statements] == [
         "BEGIN",
-        "UPDATE leader SET",
-        "INSERT INTO batches",
-        "INSERT INTO tasks",
+        "WITH fence AS",
         "COMMIT",
     ]

@@ -13,7 +13,7 @@ from phalanx.engine.engine import Engine
 from phalanx.store.protocol import Store
 
 #: How many ids one query checks.
-_SUPPLY = 100
+_SUPPLY = 500
 
 #: Ids are names, not secrets; the generator is seeded by the operating system.
 _RANDOM = Random()  # noqa: S311

@@ -26,7 +26,7 @@ from phalanx.store.protocol import Store
 T = TypeVar("T")
 
 #: Jobs and tasks of one caller that are submitted in one turn.
-_JOBS_OF_TURN = 50
+_JOBS_OF_TURN = 100
 _TASKS_OF_TURN = 1000
 
 

@@ -4,7 +4,6 @@ A warning refuses nothing, so it may rest on facts that are a second old: expens
 computed once for many jobs.
 """
 
-import asyncio
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from phalanx.core.model import Queue, ReclaimFrom
 from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.job import JobSpec, PreemptionPolicy, Resources
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.core.warnings import (
     AnyWarning,
     Standing,
@@ -29,8 +29,10 @@ from phalanx.core.warnings import (
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.fits_ever import FitsEver
 
-#: How old the facts about queues may be, in seconds.
-_FACTS_S = 1.0
+#: How old the facts about queues may be, and how much older for each unfinished job: finding them
+#: takes a hundredth of that.
+_FACTS_AGE = 1 * SECOND
+_FACTS_AGE_PER_JOB: Micros = 25
 _CACHE_SIZE = 10_000
 #: The planner, not the answer to the submission, says that a job with more roles never fits.
 _JUDGED_ROLES = 20
@@ -54,7 +56,7 @@ class SubmitWarnings:
         self._closed: dict[str, str] = {}  #: by worker: why it accepts no tasks, as last judged
         self._cluster: Cluster | None = None
         self._facts = _QueueFacts({}, {})
-        self._counted_at = float("-inf")
+        self._facts_until: Micros = 0
 
     def observe(self, turn: Turn) -> None:
         """Judge jobs again when the workers change, or whether they accept tasks."""
@@ -82,7 +84,7 @@ class SubmitWarnings:
         """The warnings about a job, were it submitted in this turn."""
         cluster = turn.cluster
         if cluster is not self._cluster:
-            self._cluster, self._counted_at = cluster, float("-inf")
+            self._cluster, self._facts_until = cluster, 0
             self._forget()
         # Before the first worker registers no job fits, which deserves no warning.
         fits_anywhere = spec.is_anonymous or not cluster.nodes or len(spec.roles) > _JUDGED_ROLES
@@ -113,7 +115,7 @@ class SubmitWarnings:
     def _standing(self, turn: Turn, spec: JobSpec) -> Standing:
         cluster = turn.cluster
         queue = cluster.queues.get(spec.queue) or Queue(spec.queue)
-        facts = self._facts_of(cluster)
+        facts = self._facts_of(turn)
         return Standing(
             now=turn.now,
             classes=self._classes,
@@ -126,11 +128,12 @@ class SubmitWarnings:
             account=cluster.accounts.get(spec.queue) or Account(spec.queue),
         )
 
-    def _facts_of(self, cluster: Cluster) -> _QueueFacts:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._counted_at >= _FACTS_S:
+    def _facts_of(self, turn: Turn) -> _QueueFacts:
+        cluster = turn.cluster
+        if turn.now >= self._facts_until:
             self._facts = _QueueFacts(_usage(cluster), _highest_priorities(cluster))
-            self._counted_at = now_s
+            age = _FACTS_AGE + _FACTS_AGE_PER_JOB * len(cluster.gangs)
+            self._facts_until = turn.now + age
         return self._facts
 
 

@@ -6,6 +6,7 @@ Every transaction locks the leader's row first, which fences out all terms but t
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from phalanx.core.model import ElementBlock, Job, Rows, Task
@@ -67,8 +68,14 @@ _RENEW = f"UPDATE leader SET expires_at = {_NOW} + $2 WHERE term = $1"  # noqa: 
 _RESIGN = "UPDATE leader SET expires_at = 0 WHERE term = $1"
 _LEADER = f"SELECT term, holder, url FROM leader WHERE expires_at > {_NOW}"  # noqa: S608
 
-_FENCE = "UPDATE leader SET last_seq = greatest(last_seq, $2) WHERE term = $1"
-_ADD_BATCH = f"INSERT INTO batches (id, committed_at) VALUES ($1, {_NOW}) ON CONFLICT DO NOTHING"  # noqa: S608
+_FENCE = "UPDATE leader SET last_seq = greatest(last_seq, $2::bigint) WHERE term = $1::bigint"
+#: Notes a batch, whose id is $3, unless the term has ended or the batch is stored already.
+_ADD_BATCH = f"""
+    fence AS ({_FENCE} RETURNING term), batch AS (
+        INSERT INTO batches (id, committed_at) SELECT $3::text, {_NOW} FROM fence
+        ON CONFLICT DO NOTHING RETURNING id
+    )
+"""  # noqa: S608
 
 _SUMMARIES = f"{sql.JOB_SUMMARIES} = ANY($1)"
 _EXISTING_JOBS = "SELECT id FROM jobs WHERE id = ANY($1)"
@@ -160,9 +167,8 @@ class PostgresStore:
                 self._connections.timeout_s
             ) as connection:
                 await connection.execute("BEGIN")
-                await _fence(connection, term, encoded.last_seq)
                 # A batch that is stored already leaves nothing to commit.
-                last = "COMMIT" if await _write(connection, encoded) else "ROLLBACK"
+                last = "COMMIT" if await _write(connection, term, encoded) else "ROLLBACK"
                 is_committing = True
                 tag = await connection.execute(last)
         except FAULTS as error:
@@ -416,22 +422,37 @@ async def _last_seq(connection: "Connection", term: int) -> int:
     return int(last_seq)
 
 
-async def _fence(connection: "Connection", term: int, last_seq: int = 0) -> None:
+async def _fence(connection: "Connection", term: int) -> None:
     """Lock the leader's row until the end of the transaction. Raises Deposed unless this is the
     latest term."""
-    if _row_count(await connection.execute(_FENCE, term, last_seq)) != 1:
-        raise Deposed(f"term {term} has ended: a later term exists")
+    if _row_count(await connection.execute(_FENCE, term, 0)) != 1:
+        raise _deposed(term)
 
 
-async def _write(connection: "Connection", encoded: rows.EncodedBatch) -> bool:
-    """Write a batch, with one statement for each table; False if it is stored already."""
-    if _row_count(await connection.execute(_ADD_BATCH, encoded.id)) == 0:
-        return False
+def _deposed(term: int) -> Deposed:
+    return Deposed(f"term {term} has ended: a later term exists")
+
+
+async def _write(connection: "Connection", term: int, encoded: rows.EncodedBatch) -> bool:
+    """Lock the leader's row and write a batch; False if it is stored already. Raises Deposed.
+
+    All rows are written by one statement, because each round trip costs more than a few rows.
+    """
+    if encoded.removals:
+        await _fence(connection, term)
     for removal in encoded.removals:
         await connection.execute(_delete(removal.table), *_arrays(removal.keys))
-    for write in encoded.writes:
-        tag = await connection.execute(_upsert(write.table), *_arrays(write.rows))
-        if _row_count(tag) != len(write.rows):
+    statement = _write_batch(tuple(write.table for write in encoded.writes))
+    values = chain.from_iterable(_arrays(write.rows) for write in encoded.writes)
+    [(is_leader, is_new, *counts)] = await connection.fetch(
+        statement, term, encoded.last_seq, encoded.id, *values
+    )
+    if not is_leader:
+        raise _deposed(term)
+    if not is_new:
+        return False
+    for write, count in zip(encoded.writes, counts, strict=True):
+        if count != len(write.rows):
             raise rows.other_job(encoded.id, await _other_job(connection, write.rows))
     if encoded.removed_jobs:
         await _delete_jobs(connection, encoded.removed_jobs)
@@ -468,16 +489,34 @@ def _arrays(written: Sequence[rows.Row]) -> list[tuple[rows.Value, ...]]:
     return list(zip(*written, strict=True))
 
 
-def _unnest(table: Table, names: tuple[str, ...]) -> str:
-    return ", ".join(f"${n}::{table.columns[name]}[]" for n, name in enumerate(names, 1))
+def _unnest(table: Table, names: tuple[str, ...], first: int = 1) -> str:
+    """A row for each entry of the arrays, which are the parameters from `first` on."""
+    arrays = (f"${n}::{table.columns[name]}[]" for n, name in enumerate(names, first))
+    return f"unnest({', '.join(arrays)}) AS new"
 
 
 @cache
-def _upsert(table: Table) -> str:
+def _write_batch(tables: tuple[Table, ...]) -> str:
+    """Note a batch and upsert its rows: whether the term is the latest, whether the batch is new,
+    and how many rows of each table were written."""
+    parts, names, first = [_ADD_BATCH], ["fence", "batch"], 4
+    for table in tables:
+        # Without a row of `batch` nothing is written.
+        upsert = _upsert(table, f"{_unnest(table, tuple(table.columns), first)}, batch")
+        parts.append(f"new_{table.name} AS ({upsert} RETURNING 1)")
+        names.append(f"new_{table.name}")
+        first += len(table.columns)
+    counts = ", ".join(f"(SELECT count(*) FROM {name})" for name in names)  # noqa: S608
+    return f"WITH {', '.join(parts)} SELECT {counts}"
+
+
+@cache
+def _upsert(table: Table, new: str | None = None) -> str:
+    """Write rows, by default one for each entry of the parameters."""
     columns = tuple(table.columns)
     return (
         f"INSERT INTO {table.name} ({', '.join(columns)})"  # noqa: S608
-        f" SELECT * FROM unnest({_unnest(table, columns)})"
+        f" SELECT new.* FROM {new or _unnest(table, columns)}"
         f" ON CONFLICT ({', '.join(table.key)}) {sql.update(table)}"
     )
 
@@ -487,7 +526,7 @@ def _delete(table: Table) -> str:
     key = ", ".join(table.key)
     return (
         f"DELETE FROM {table.name} WHERE ({key}) IN"  # noqa: S608
-        f" (SELECT * FROM unnest({_unnest(table, table.key)}))"
+        f" (SELECT * FROM {_unnest(table, table.key)})"
     )
 
 
