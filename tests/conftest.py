@@ -38,11 +38,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSeed
     return FilesAndSeeds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+# The collected tests and their modules are never garbage. A collection that looks at them takes
+# longer than most tests, and simulations cause many.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    # The collected tests and their modules are never garbage. A collection that looks at them takes
-    # longer than most tests, and simulations cause many.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # as in a server
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +27,12 @@ PATIENCE_S = 60
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Return when this holds; ask every 20 ms, so that what is awaited has the processor."""
-    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+    """Return when this holds; ask ever less often, so that what is awaited has the processor."""
+    deadline, pause, pause_s = time.monotonic() + PATIENCE_S, threading.Event(), 0.02
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
-        pause.wait(0.02)
+        pause.wait(pause_s)
+        pause_s = min(1.5 * pause_s, 0.2)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -42,7 +43,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 #: Commands that own their process: they set signal handlers, a log, or children.
-_OWN_PROCESS = ("serve", "up", "worker")
+OWN_PROCESS = ("serve", "up", "worker")
 
 
 class Said(NamedTuple):
@@ -55,6 +56,17 @@ class Said(NamedTuple):
         return json.loads(self.out)
 
 
+def run_here(words: Sequence[str], variables: dict[str, str], stdin: str | None = None) -> Said:
+    """Run a command in this process, with these variables and no others."""
+    without: dict[str, str | None] = {name: None for name in os.environ if name not in variables}
+    done = CliRunner(env=without | variables).invoke(
+        app, list(words), input=stdin, prog_name="phalanx"
+    )
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
 class Terminal:
     """Knows where the server is by its environment, like a user's shell."""
 
@@ -62,16 +74,9 @@ class Terminal:
         self.variables = {"PHALANX_SERVER": url} | variables
 
     def type(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
-        if words and words[0] in _OWN_PROCESS:
+        if words and words[0] in OWN_PROCESS:
             return self.run_script(*words, stdin=stdin, **variables)
-        wanted = environment(**(self.variables | variables))
-        without: dict[str, str | None] = {name: None for name in os.environ if name not in wanted}
-        done = CliRunner(env=without | wanted).invoke(
-            app, list(words), input=stdin, prog_name="phalanx"
-        )
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Said(done.exit_code, done.stdout, done.stderr)
+        return run_here(words, environment(**(self.variables | variables)), stdin)
 
     def run_script(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
         """Run the installed script to its end."""

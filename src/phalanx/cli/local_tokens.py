@@ -23,8 +23,8 @@ class LocalTokens(NamedTuple):
 
 def required(store: str, host: str) -> bool:
     """Whether a server with this machine's settings requires tokens."""
-    from phalanx.server.assembly import is_open  # noqa: PLC0415
     from phalanx.server.config import ConfigError, load  # noqa: PLC0415
+    from phalanx.server.listening import is_open  # noqa: PLC0415
 
     try:
         return not is_open(load({"store": store, "host": host}))

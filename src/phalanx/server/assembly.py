@@ -26,7 +26,7 @@ from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_server import HttpServer
 from phalanx.server.job_inputs import JobInputs
-from phalanx.server.listening import Listening, is_loopback
+from phalanx.server.listening import Listening, is_open
 from phalanx.server.log_output import Logger
 from phalanx.server.logs import EventLogger
 from phalanx.server.metrics.metrics import Metrics
@@ -89,11 +89,6 @@ def _pins(config: Config) -> ImagePins | None:
     if mode == ImagePinning.OFF:
         return None
     return ImagePins(is_required=mode == ImagePinning.REFUSE)
-
-
-def is_open(config: Config) -> bool:
-    """Whether the server accepts requests without a token."""
-    return is_loopback(config["host"]) and bool(config["loopback_open"])
 
 
 def _services(  # noqa: PLR0913, PLR0917

@@ -69,6 +69,11 @@ def is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
+def is_open(config: Config) -> bool:
+    """Whether the server accepts requests without a token."""
+    return is_loopback(config["host"]) and bool(config["loopback_open"])
+
+
 def _is_any(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified

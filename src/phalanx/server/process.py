@@ -18,12 +18,12 @@ from phalanx.host.interpreter import tune_interpreter
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.secrets.encryption import KeyFileError
 from phalanx.server import stores
-from phalanx.server.assembly import assemble, is_open
+from phalanx.server.assembly import assemble
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.file_certificate import FileCertificate
 from phalanx.server.http_server import LINGER_S
-from phalanx.server.listening import CannotListen, Listening, is_loopback
+from phalanx.server.listening import CannotListen, Listening, is_loopback, is_open
 from phalanx.server.log_output import Logger
 from phalanx.server.options import BY_NAME, TlsMode
 from phalanx.server.retention import Retention, keep_pruning

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from tests.acceptance.terminal import OWN_PROCESS, run_here
 from tests.integration.server.waiting import PATIENCE_S, within
 from tests.plain_http import async_http_client
 
@@ -28,7 +29,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 async def phalanx(*arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Run a command to its end: status, output, errors."""
+    """Run a command to its end, without a process of its own if it needs none: status, output,
+    errors."""
+    if arguments[0] not in OWN_PROCESS:
+        return await asyncio.to_thread(run_here, arguments, environment(**variables))
     process = await asyncio.create_subprocess_exec(
         *COMMAND, *arguments, stdout=PIPE, stderr=PIPE, env=environment(**variables)
     )

@@ -23,14 +23,13 @@ async def within(seconds: float, work: Awaitable[T], story: Callable[[], str] | 
 async def eventually(
     question: Callable[[], Awaitable[bool]], seconds: float, story: Callable[[], str] | None = None
 ) -> None:
-    """Return when the answer is yes; ask every 50 ms."""
+    """Return when the answer is yes; ask first every 50 ms, later every 200 ms."""
 
     async def ask() -> None:
-        loop = asyncio.get_running_loop()
+        pause_s = 0.05
         while not await question():
-            moment = asyncio.Event()
-            loop.call_later(0.05, moment.set)
-            await moment.wait()
+            await pass_time(pause_s)
+            pause_s = min(1.5 * pause_s, 0.2)
 
     await within(seconds, ask(), story)
 
