@@ -165,7 +165,7 @@ class StateDir:
     def has_task_files(self, key: AttemptKey) -> bool:
         """Whether there is anything in the folder of an attempt, or something else in its place."""
         try:
-            with os.scandir(self.attempt(key)) as entries:
+            with os.scandir(f"{self.attempts}/{attempt_name(key)}") as entries:
                 return next(entries, None) is not None
         except OSError:
             return True

@@ -4,8 +4,6 @@ A report describes the present state, so a newer one replaces an older one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
@@ -104,14 +102,14 @@ class TaskReports:
             if self._unacknowledged.get(key) is report:
                 del self._unacknowledged[key]
 
-    @asynccontextmanager
-    async def interrupting(self) -> AsyncIterator[None]:
-        """End the block with TimeoutError as soon as there are reports to send."""
-        try:
-            async with asyncio.timeout(None) as self._held_call:
-                yield
-        finally:
-            self._held_call = None
+    def hold(self) -> asyncio.Timeout:
+        """A timeout for a call, which ends as soon as there are reports to send. `release` has to
+        be called after it."""
+        self._held_call = asyncio.timeout(None)
+        return self._held_call
+
+    def release(self) -> None:
+        self._held_call = None
 
     def _set_timer(self) -> None:
         self._has_new = True

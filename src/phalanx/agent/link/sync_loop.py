@@ -6,7 +6,6 @@ time.
 
 import asyncio
 import random
-from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
@@ -78,6 +77,7 @@ class Link:
         self._server = server
         self._membership = membership
         self._registration = registration
+        self._path = f"/workers/{quote(registration.id)}/sync"
         self._controller = controller
         self._log: Logger = structlog.get_logger()
         self._cluster_id_file = state_dir.cluster_id_file
@@ -169,9 +169,12 @@ class Link:
         reports.acknowledge(sent)
         self._controller.lease.renew(sent_at, reply.lost_after)
         if self._controller.follow(reply.tasks):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_REPORT_S):
-                    await reports.ready.wait()
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(_FIRST_REPORT_S, reports.ready.set)
+            try:
+                await reports.ready.wait()
+            finally:
+                timer.cancel()
 
     def _wait_s(self) -> float:
         """How long the server may hold the call."""
@@ -185,13 +188,15 @@ class Link:
 
     async def _exchange(self, request: SyncRequest, wait_s: float) -> SyncReply | None:
         """The reply, or None if a new report came first or the reply does not apply."""
-        path = f"/workers/{quote(self._registration.id)}/sync"
-        timeout_s = wait_s + _REPLY_SLACK_S
+        body, timeout_s = _encode(request), wait_s + _REPLY_SLACK_S
+        reports = self._controller.reports
         try:
-            async with self._controller.reports.interrupting():
-                reply = await self._server.call("POST", path, _encode(request), timeout_s=timeout_s)
+            async with reports.hold():
+                reply = await self._server.call("POST", self._path, body, timeout_s=timeout_s)
         except TimeoutError:
             return None  # the next call replaces the one that the server holds
+        finally:
+            reports.release()
         if reply.status == 200:
             return self._accepted(self._decode(reply.body))
         if reply.status == 409:
