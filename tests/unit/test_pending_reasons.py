@@ -171,6 +171,6 @@ def test_reasons_are_reworded_for_other_clusters_without_changing_names() -> Non
     words = {"task": "pod", "worker": "node"}
     expected = "never fits: each pod needs 16 GPUs, the largest node has 8"
     assert reworded(str(reason), words) == expected
-    sentence = "tasks of ml/worker, tf-worker.2 and task-1 wait for role=worker; no worker."
-    expected = "pods of ml/worker, tf-worker.2 and task-1 wait for role=worker; no node."
+    sentence = "tasks of ml/worker, tf-worker.2 and task-1 in queue worker: role=worker; no worker."
+    expected = "pods of ml/worker, tf-worker.2 and task-1 in queue worker: role=worker; no node."
     assert reworded(sentence, words) == expected

@@ -23,7 +23,7 @@ def plural(count: int, noun: str) -> str:
 def reworded(sentence: str, words: Mapping[str, str]) -> str:
     """The sentence with other nouns, also in the plural. Names that contain a noun are kept."""
     nouns = "|".join(words)
-    pattern = rf"(?<![\w./=-])({nouns})(?=s?(?![\w/=-]|\.\w))"
+    pattern = rf"(?<![\w./=-])(?<!queue )({nouns})(?=s?(?![\w/=-]|\.\w))"
     return re.sub(pattern, lambda found: words[found[1]], sentence)
 
 

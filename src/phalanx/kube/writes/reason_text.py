@@ -51,8 +51,10 @@ def condition_message(reason: Reason, gang: KubeGang, model: ClusterModel) -> st
 
 
 def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
-    """The sentence of a reason, about pods instead of tasks."""
+    """The sentence of a reason, about pods and nodes."""
     match reason:
+        case why.NotSchedulable(message=message):
+            return message
         case why.WaitingForVictims(tasks):
             return _victims_text(tasks, model)
         case why.NoNodeSatisfies():
@@ -62,9 +64,7 @@ def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
         case why.WaitingForGroup(missing):
             have = "has" if len(missing) == 1 else "have"
             return f"its group is incomplete: {listed(missing)} {have} no pods yet"
-        case why.BelowMinResources():
-            return str(reason).replace("min_resources", "minResources")
-    text = in_kubernetes(str(reason))
+    text = in_kubernetes(str(reason)).replace("(min_resources)", "(minResources)")
     return text.replace("each pod", "the pod") if gang.is_alone else text
 
 
