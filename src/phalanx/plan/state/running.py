@@ -17,6 +17,8 @@ K = TypeVar("K")
 
 #: So few numbers are compared one by one: that is faster than to sort them.
 _FEW_NUMBERS = 8
+#: The places of so many tasks are not worth computing for one or two times.
+_MANY_TASKS = 2000
 
 
 class Occupancy:
@@ -135,14 +137,16 @@ class KnownEnds:
             else:
                 whole.append((number, each))
         kept = ~_is_among(self._numbers, removed)
-        ends = np.concatenate([self.ends[kept], *(each.ends for _, each in whole)])
-        order = np.argsort(ends, kind="stable")
-        nodes = [self.nodes[kept], *(each.nodes for _, each in whole)]
-        amounts = [self.amounts[kept], *(each.amounts for _, each in whole)]
+        new.ends = np.concatenate([self.ends[kept], *(each.ends for _, each in whole)])
+        new.nodes = np.concatenate([self.nodes[kept], *(each.nodes for _, each in whole)])
+        new.amounts = np.concatenate([self.amounts[kept], *(each.amounts for _, each in whole)])
         numbers = [self._numbers[kept], *(np.full(len(o.ends), n) for n, o in whole)]
-        new.ends, new.nodes = ends[order], np.concatenate(nodes)[order]
-        new.amounts = np.concatenate(amounts)[order]
-        new._numbers = np.concatenate(numbers)[order]
+        new._numbers = np.concatenate(numbers)
+        # New tasks that end last are in order already.
+        if bool((new.ends[1:] < new.ends[:-1]).any()):
+            order = np.argsort(new.ends, kind="stable")
+            new.ends, new.nodes = new.ends[order], new.nodes[order]
+            new.amounts, new._numbers = new.amounts[order], new._numbers[order]
         return new
 
     @cached_property
@@ -169,6 +173,9 @@ class KnownEnds:
         if not ended:
             return None
         rows = self.amounts.shape[1]
+        if len(self.ends) > _MANY_TASKS:
+            nodes, columns = self.nodes[:ended], self.amounts[:ended].T
+            return np.array([np.bincount(nodes, column, size) for column in columns], np.float64)
         places, amounts = self._places(size)
         last = ended * rows
         released = np.bincount(places[:last], weights=amounts[:last], minlength=rows * size)
