@@ -1,6 +1,7 @@
 """In a standstill no pass is made, and the plan is the one that the pass would have made."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from phalanx.core.time_units import MINUTE, SECOND, Micros
 from phalanx.plan.cycle import plan, plan_whole
 from phalanx.plan.decisions import Evict, Plan, Reserve, TimeOut
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang, RunningTask
+from phalanx.plan.serving.serving import Serving
 from phalanx.plan.standstill import plan_in_standstill
 from phalanx.plan.state.nodes import NodeSpec
 from phalanx.plan.state.planner_state import PlannerState
@@ -177,6 +179,20 @@ def test_a_plan_in_a_standstill_is_the_plan_of_a_whole_pass(
         history.plan()
         history.now += SECOND
         history.plan()
+
+
+@given(histories())
+@settings(max_examples=80, deadline=None)
+def test_a_gang_without_enough_places_is_served_as_by_trial_placements(
+    drawn: tuple[History, list[Step]],
+) -> None:
+    history, each = drawn
+    for step in each:
+        step(history)
+        with patch.object(Serving, "_is_short", return_value=False):
+            by_trials = told(plan_whole(history.state.at(history.now)))
+        assert told(history.plan()) == by_trials
+        history.now += SECOND
 
 
 # Where there is a standstill, and where there is none
