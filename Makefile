@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PEERS  := $(VENV)/.peers
 ARGS   ?=
-# Many tests wait for processes, so there are twice as many workers as cores. The slow files come first.
+# Many tests wait for processes, so there are twice as many workers as cores. tests/conftest.py orders the files.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
