@@ -257,3 +257,17 @@ async def test_a_large_gang_is_written_with_few_statements(sqlite_backend: SQLit
     assert stored is not None
     assert len(stored[1]) == 10_000
     assert len(statements) < 100
+
+
+async def test_a_few_rows_of_a_table_are_written_with_one_statement(
+    sqlite_backend: SQLiteBackend,
+) -> None:
+    jobs = tuple(a_job(f"j-{number}") for number in range(7))
+    tasks = tuple(a_task(f"j-{number}") for number in range(7))
+    statements: list[str] = []
+    async with _leading(sqlite_backend) as (store, term):
+        await store._writer.run(lambda db: db.set_trace_callback(statements.append))
+        await store.commit(term, Batch("b-1", jobs=jobs, tasks=tasks))
+        await store._writer.run(lambda db: db.set_trace_callback(None))
+    tables = [words[2] for words in map(str.split, statements) if words[0] == "INSERT"]
+    assert sorted(tables) == ["batches", "jobs", "tasks"]

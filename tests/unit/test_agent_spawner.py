@@ -451,6 +451,29 @@ def test_version_2_limits_the_group_of_a_task_beside_the_group_of_the_agent(
     assert group.limits_reached() == (3, 1 << 30, 5)
 
 
+def test_a_start_opens_only_the_files_whose_values_it_changes(
+    version_2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = cgroups.ControlGroups(version_2 / "path", version_2)
+    opened: list[str] = []
+    open_file = os.open
+
+    def note_and_open(path: str, flags: int, *mode: int) -> int:
+        if not flags & os.O_CREAT:  # with which the fixture creates the files of the kernel
+            opened.append(Path(path).name)
+        return open_file(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", note_and_open)
+    for index in range(2):
+        opened.clear()
+        group = groups.create((f"j-1.{index}", 1), TaskLimits(cpu=1000, processes=64))
+        assert group is not None
+        with group.joined():
+            pass
+    # Not the weight of one CPU, which is the kernel's default, and not the spawner's own group.
+    assert opened == ["pids.max", "cgroup.procs"]
+
+
 def test_limits_that_cannot_be_enforced_are_named_with_the_reason(version_2: Path) -> None:
     (version_2 / "groups/w.service/cgroup.subtree_control").unlink()
     groups = cgroups.ControlGroups(version_2 / "path", version_2)

@@ -66,15 +66,18 @@ class ForkableDict(MutableMapping[str, V]):
     def pop(self, key: str, /, default: V | D) -> V | D: ...
 
     def pop(self, key: str, /, default: object = _NO_DEFAULT) -> object:
-        if key not in self._parts[crc32(key.encode()) % _PARTS]:
+        number = crc32(key.encode()) % _PARTS
+        if key not in self._parts[number]:
             if default is _NO_DEFAULT:
                 raise KeyError(key)
             return default
         self._size -= 1
-        return self._writable(key).pop(key)
+        return self._writable_part(number).pop(key)
 
     def _writable(self, key: str) -> dict[str, V]:
-        number = crc32(key.encode()) % _PARTS
+        return self._writable_part(crc32(key.encode()) % _PARTS)
+
+    def _writable_part(self, number: int) -> dict[str, V]:
         if not self._owned[number]:
             self._owned[number] = 1
             self._parts[number] = self._parts[number].copy()
