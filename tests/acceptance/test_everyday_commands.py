@@ -46,6 +46,8 @@ def test_dependencies_are_given_by_name(at: Terminal) -> None:
     train = submit(at, "--name", "train")
     submit(at, "--name", "evaluate", "--after", "train")
     submit(at, "--name", "report", "--afterany", "train", "--afternotok", "default/evaluate")
+    submit(at, "--name", "publish", "--after", "train, evaluate", "--after", "report")
+    assert "runs after train, evaluate, report, " in at.type("why", "publish").out
     assert "runs after train, " in at.type("why", "evaluate").out
     assert "runs after train, " in at.type("job", "evaluate").out
     assert "runs after train, " in at.type("jobs").out

@@ -171,7 +171,7 @@ def _after(flag: str, help_text: str) -> Any:
         list[str] | None,
         typer.Option(
             flag,
-            metavar="JOB",
+            metavar="JOB,…",
             help=help_text,
             rich_help_panel=_JOB,
             autocompletion=completion.jobs,
@@ -179,10 +179,10 @@ def _after(flag: str, help_text: str) -> Any:
     ]
 
 
-After = _after("--after", "Start when this job, an id or a name, is done; repeat for more.")
-AfterAny = _after("--afterany", "Start when this job has ended, in whatever phase.")
+After = _after("--after", "Start when these jobs, by id or name, are done.")
+AfterAny = _after("--afterany", "Start when these jobs have ended, in whatever phase.")
 AfterNotOk = _after(
-    "--afternotok", "Start when this job has failed, was cancelled or timed out; else be cancelled."
+    "--afternotok", "Start when these jobs failed, were cancelled or timed out; else be cancelled."
 )
 
 #: The options by the name of the field that they set.
@@ -235,6 +235,9 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 def given_fields(values: dict[str, Any]) -> dict[str, Any]:
     """The fields of the options that were given."""
     fields = values | {"env": _variables(values.get("env"))}
+    for dependency in ("after", "afterany", "afternotok"):
+        named = fields.get(dependency) or []
+        fields[dependency] = [job.strip() for each in named for job in each.split(",")]
     fields["array"] = _array(
         fields.get("array"), fields.pop("param", None), fields.pop("parallel", None)
     )
