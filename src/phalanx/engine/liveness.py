@@ -64,6 +64,9 @@ class Liveness:
         A worker that is not expected to report any more, because it is leaving, is declared lost
         on time and does not count towards the brake.
         """
+        next_s = self.next_deadline()
+        if not self._released and (next_s is None or now_s < next_s):
+            return []  # as in almost every turn
         if self.is_braked and now_s >= self._braked_until_s:
             self.release_brake()
         lost = self._still_silent(self._released, now_s)

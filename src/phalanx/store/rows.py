@@ -257,10 +257,14 @@ def audit_row(record: AuditRecord) -> AuditRow:
     )
 
 
-def _write(table: Table, rows: Iterable[Row]) -> TableWrite:
-    width = len(table.key)
-    # Of two rows with the same key the later one is kept: a statement can write a row only once.
-    return TableWrite(table, list({row[:width]: row for row in rows}.values()))
+def _write(table: Table, encoded: Iterable[Row]) -> TableWrite:
+    rows = list(encoded)
+    if len(rows) > 1:
+        width = len(table.key)
+        # Of two rows with the same key the later one is kept: a statement can write a row only
+        # once.
+        rows = list({row[:width]: row for row in rows}.values())
+    return TableWrite(table, rows)
 
 
 def is_large(batch: Batch) -> bool:
