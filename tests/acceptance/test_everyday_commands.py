@@ -177,6 +177,7 @@ def test_an_array_is_one_job_and_has_no_tasks(at: Terminal) -> None:
         ended = at.type(command, "sweep")
         assert (ended.status, ended.out) == (4, "")
         assert "list its elements with `phalanx jobs sweep`" in ended.err
+    assert at.type("job", "sweep").out.endswith("1 task: x '{index}'\n")
     assert "1 task: x 7\n" in at.type("job", "sweep[7]").out
     some = at.type("cancel", "sweep[3-5]").out
     assert some == f"{job}[3-5] cancelled; the array has 0 of 20 done, 3 never ran, 17 pending\n"

@@ -104,12 +104,13 @@ def refuse_array(client: "Client", job: str) -> None:
 def print_first_failed(job: "JobDetail") -> None:
     """The first elements of an array that did not succeed, and how to see the others."""
     if not job.first_failed:
-        note(f"list its elements with `phalanx jobs {job.name}`")
+        note("", f"list its elements with `phalanx jobs {job.name}`")
         return
-    print_trimmed(elements_table(job.first_failed))
     typer.echo()
+    print_trimmed(elements_table(job.first_failed))
     first = f"{job.name}[{job.first_failed[0].index}]"
     note(
+        "",
         f"list all with `phalanx jobs {job.name}`",
         f"read the output of one with `phalanx logs '{first}'`",
         f"run those that failed again with `phalanx retry {job.name} --failed`",

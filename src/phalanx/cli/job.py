@@ -41,11 +41,11 @@ def job(client: "Client", *, reference: Job, as_json: Json = False) -> None:
 
 def print_job(job: "JobDetail") -> None:
     print_fields(_fields(job))
-    typer.echo()
-    if job.elements is None:
-        print_tasks(job.tasks)
-    else:
+    if job.elements is not None:
         print_first_failed(job)
+    elif job.tasks:
+        typer.echo()
+        print_tasks(job.tasks)
 
 
 def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
