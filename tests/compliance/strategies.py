@@ -31,6 +31,7 @@ from phalanx.core.model import (
     Residue,
     StoppingState,
     Suspicion,
+    SuspicionKind,
     Task,
     Worker,
 )
@@ -161,7 +162,18 @@ workers = st.builds(
     resources=resources,
     labels=labels,
     cordoned=maybe(text),
-    suspicions=st.lists(st.builds(Suspicion, job=text, at=number), max_size=2).map(tuple),
+    suspicions=st.lists(
+        st.builds(
+            Suspicion,
+            job=text,
+            at=number,
+            owner=text,
+            kind=st.sampled_from(SuspicionKind),
+            ran=number,
+            counts=st.booleans(),
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 queues = st.builds(Queue, name=text, parent=maybe(text), quota=resources, limit=resources)
 residues = st.builds(
