@@ -1,6 +1,6 @@
 """Warnings about submitted jobs, judged by the current cluster.
 
-A warning refuses nothing, so it may rest on facts that are a second old: expensive facts are
+A warning refuses nothing, so it may rest on facts that are a few seconds old: expensive facts are
 computed once for many jobs.
 """
 
