@@ -6,7 +6,6 @@ import random
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,15 @@ import pytest
 
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.pages import HOW_TO, blocks
-from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment, until
+from tests.acceptance.terminal import (
+    PATIENCE_S,
+    SCRIPT,
+    Following,
+    Terminal,
+    environment,
+    free_port,
+    until,
+)
 from tests.requirements import leave_out, require_programs
 
 ROOT = Path(__file__).parents[2]
@@ -77,12 +84,6 @@ def variables(folder: Path, python: str = sys.executable) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 from phalanx.cli.local_cluster import short_log_line
-from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, until
+from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, free_port, until
 
 NOWHERE = Terminal("")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture
