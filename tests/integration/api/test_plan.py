@@ -132,7 +132,7 @@ async def test_why_names_cordoned_workers(server: Running) -> None:
     body = {"roles": {"a": {"command": "true", "node_selector": {"zone": "x"}}}}
     job = (await server.call("POST", "/jobs", body)).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert found["remedy"] == "add a worker with these labels, or change the node selector"
+    assert found["remedy"] == "add a worker with these labels, or change node_selector"
 
 
 async def test_why_of_a_running_job_names_the_tasks_above_its_minimum(server: Running) -> None:
