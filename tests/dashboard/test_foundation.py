@@ -88,6 +88,18 @@ async def test_the_page_is_small_and_lets_no_string_become_html() -> None:
     assert (resources.files("phalanx.dashboard") / "static" / "index.html").is_file()
 
 
+async def test_a_page_that_opens_the_dashboard_keeps_no_handle_of_its_window(
+    cluster: Running,
+) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    link["Sec-Fetch-Dest"] = "document"
+    typed = {"Sec-Fetch-Site": "none"}
+    for headers, policy in ((link, "same-origin"), ({}, "same-origin"), (typed, None)):
+        answer = await cluster.client.get("/", headers=headers)
+        assert answer.status_code == 200
+        assert answer.headers.get("cross-origin-opener-policy") == policy
+
+
 async def test_files_are_cached_by_their_etag_and_protected_by_a_policy(cluster: Running) -> None:
     answer = await cluster.client.get("/")
     assert answer.status_code == 200
@@ -95,7 +107,6 @@ async def test_files_are_cached_by_their_etag_and_protected_by_a_policy(cluster:
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
     assert answer.headers["x-frame-options"] == "DENY"
-    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
     assert answer.headers["x-content-type-options"] == "nosniff"
     again = await cluster.client.get("/", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
