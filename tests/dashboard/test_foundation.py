@@ -135,6 +135,12 @@ async def test_a_server_without_the_dashboard_serves_no_file_of_it() -> None:
             assert (await running.client.get(path)).status_code == 404
 
 
+#: Whether all of these paths have been answered. A page may be shown before some of its data.
+HAS_LOADED = """paths => {
+    const names = performance.getEntriesByType("resource").map(each => each.name);
+    return paths.every(path => names.includes(location.origin + path));
+}"""
+
 #: [path, bytes that came over the network] of all requests before the first view.
 LOADED = """async () => {
     const shownAt = await window.firstView;
@@ -158,6 +164,7 @@ async def test_a_first_view_asks_for_each_answer_once_and_the_next_one_for_no_fi
 ) -> None:
     await page.add_init_script(NOTE_FIRST_VIEW)
     await page.goto(f"{cluster.url}/#/{address}")
+    await page.wait_for_function(HAS_LOADED, arg=[*data])
     loaded = await page.evaluate(LOADED)
     paths = [path for path, _ in loaded if not path.startswith(("/dashboard/", "/events"))]
     wanted = {*data, "/whoami"}

@@ -75,6 +75,10 @@ class FaultyProxy:
         """Pass on new requests again. Those that are held stay so."""
         self._holds.clear()
 
+    @property
+    def open_watches(self) -> int:
+        return len(self._watches)
+
     def cut_watches(self) -> None:
         """Break the connections of all watches, in the middle of whatever they send."""
         for transport in self._watches:

@@ -120,6 +120,7 @@ async def test_a_cut_watch_goes_on_where_it_was(api_server: ApiServer, pool: Poo
     async with copy_through(proxy, pool) as copy:
         for number in range(5):
             await pool.create_pod(f"p{number}")
+            await copy.until(lambda: proxy.open_watches > 0)
             proxy.cut_watches()
         await copy.has("p0", "p1", "p2", "p3", "p4")
         assert copy.reflector.lists == 1
