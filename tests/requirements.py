@@ -20,6 +20,6 @@ def require_programs(*names: str) -> None:
         leave_out(f"not installed: {', '.join(missing)}")
 
 
-def require_root() -> None:
+def require_root(reason: str) -> None:
     if os.geteuid() != 0:
-        leave_out("containers need root")
+        leave_out(reason)

@@ -10,17 +10,16 @@ from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
 from tests.dashboard.pages import PATIENCE_MS
 from tests.integration.api.serving import Running, serving
-from tests.requirements import leave_out
-
-CHROMIUM = shutil.which("chromium")
+from tests.requirements import require_programs
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    if CHROMIUM is None:
-        leave_out("there is no chromium in PATH; install it, e.g. apt install chromium")
+    require_programs("chromium")
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         yield chromium
         await chromium.close()
 

@@ -1,9 +1,9 @@
 """The users that tasks run as: which namespace has which, and which a job may choose."""
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.requirements import require_root
 
 from phalanx.agent.task_users import TaskUsers, UserPolicy, UserRefused, check_policy, identity
 from phalanx.core.errors import Invalid
@@ -65,8 +65,7 @@ def test_a_job_cannot_choose_a_user_of_the_system(name: str, why: str, tmp_path:
 
 
 def test_settings_that_no_task_could_start_with_are_refused(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can run tasks as other users")
+    require_root("only root can run tasks as other users")
     with pytest.raises(UserRefused, match="there is no user no-such-user"):
         check_policy(UserPolicy(default="no-such-user"), tmp_path)
     (tmp_path / "closed").mkdir(mode=0o700)

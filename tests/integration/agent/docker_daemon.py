@@ -27,7 +27,7 @@ SAME_GROUP = (
 
 
 def require_docker() -> None:
-    require_root()
+    require_root("containers need root")
     require_programs(*NEEDED)
 
 

@@ -31,7 +31,7 @@ NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry",
 
 
 def require_podman() -> None:
-    require_root()
+    require_root("containers need root")
     require_programs(*NEEDED)
 
 

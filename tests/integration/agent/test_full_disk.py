@@ -1,6 +1,5 @@
 """A worker whose disk is full: it loses no report, runs nothing twice, and continues afterwards."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,11 +13,9 @@ import pytest_asyncio
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.agent.ranks import Ranks
 from tests.integration.server.waiting import eventually
+from tests.requirements import require_root
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs; run the tests as root"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Records each run, so that a second one would be seen.
 WORK = 'echo "$PHALANX_TASK" >>"$MARKS/runs"; while [ ! -e "$MARKS/finish" ]; do sleep 0.1; done'
@@ -27,6 +24,7 @@ WORK = 'echo "$PHALANX_TASK" >>"$MARKS/runs"; while [ ! -e "$MARKS/finish" ]; do
 @pytest_asyncio.fixture(loop_scope="module")
 async def disk(tmp_path: Path) -> AsyncIterator[Path]:
     """A file system of 1 MiB."""
+    require_root("only root can mount a file system")
     folder = tmp_path / "disk"
     folder.mkdir()
     options = "size=1m,nr_inodes=300"

@@ -1,6 +1,5 @@
 """The commands and flags on the page about workers."""
 
-import os
 import re
 import shlex
 import signal
@@ -12,6 +11,7 @@ import pytest
 
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.server.waiting import eventually
+from tests.requirements import require_root
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,8 +43,8 @@ async def test_every_command_on_the_page_starts_a_worker(
     words = shlex.split(here)
     assert words[:2] == ["phalanx", "worker"]
     name = words[words.index("--id") + 1] if "--id" in words else "shown"
-    if "--task-uids" in words and os.geteuid() != 0:
-        pytest.skip("only root can run tasks as other users")
+    if "--task-uids" in words:
+        require_root("only root can run tasks as other users")
     machine = Machine(tmp_path, name, small.server.url)
     small.machines.append(machine)
     # The flags of the page come last, so they take precedence.

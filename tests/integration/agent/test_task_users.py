@@ -1,6 +1,5 @@
 """A worker of root that runs the tasks of each namespace as a user of its own."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -12,11 +11,9 @@ import pytest_asyncio
 
 from tests.integration.agent.machines import Fleet
 from tests.integration.server.waiting import eventually
+from tests.requirements import require_root
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can run tasks as other users"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 _UIDS = (200_000_000, 299_999_999)
 _VICTIM = """
@@ -63,6 +60,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Path]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def mapped(shared: Path) -> AsyncIterator[Fleet]:
+    require_root("only root can run tasks as other users")
     fleet = Fleet(shared)
     await fleet.serve("--run-as-users=default=nobody")
     await fleet.work(1, f"--task-uids={_UIDS[0]}-{_UIDS[1]}", "--resources=gpu=2,cpu=2")

@@ -14,6 +14,7 @@ from phalanx.agent.spawner import cgroups, group_folder, process_tree
 from tests.integration.agent.machines import Fleet, Machine, guard_of, is_alive
 from tests.integration.agent.ranks import WORK, Ranks
 from tests.integration.server.waiting import eventually
+from tests.requirements import leave_out
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,7 +81,7 @@ def group_of(machine: Machine) -> Path:
     file = machine.state / "cgroup"
     path = Path(file.read_text().partition("\n")[0]) if file.exists() else None
     if path is None or not path.is_dir():
-        pytest.skip("the worker cannot create control groups here; that needs root or delegation")
+        leave_out("the worker cannot create control groups here; that needs root or delegation")
     return path
 
 
@@ -177,7 +178,7 @@ async def test_without_control_groups_the_processes_of_a_task_are_found_by_their
 ) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.call([unshare, "-m", "true"]):  # noqa: S603
-        pytest.skip("a worker cannot have its own mounts here; that needs root")
+        leave_out("a worker cannot have its own mounts here; that needs root")
     mounts = "$(findmnt -nrt cgroup2,cgroup -o TARGET)"
     each = f'for at in {mounts}; do {taken_away} "$at"; done; exec "$@"'
     machine = Machine(small.folder, "bare", small.server.url)
@@ -228,7 +229,7 @@ async def test_a_control_group_is_killed_also_where_the_kernel_can_only_freeze_i
     monkeypatch.setattr(group_folder, "_KILL", killing)
     group = groups.create(("j-1.0", 1), TaskLimits(memory=1 << 30, cpu=500, processes=100))
     if group is None:
-        pytest.skip("control groups cannot be created here; that needs root or delegation")
+        leave_out("control groups cannot be created here; that needs root or delegation")
     with group.joined():
         first = subprocess.Popen(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
     # A task may create groups of its own, which may be empty by then.

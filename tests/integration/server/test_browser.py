@@ -7,16 +7,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, async_playwright
 
 from tests.integration.server.processes import ServerProcess, Start, sqlite_at
+from tests.requirements import require_programs
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no chromium in PATH; install it, e.g. apt install chromium"
-)
 EVIL = "evil.example"
 PAGE = "<!doctype html><title>A harmless page</title>"
 JOB = '{"command": "true"}'
@@ -44,9 +40,10 @@ IMAGE = """url => new Promise(resolve => {
 
 @pytest_asyncio.fixture
 async def browser() -> AsyncIterator[Browser]:
+    require_programs("chromium")
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
-            executable_path=CHROMIUM,
+            executable_path=shutil.which("chromium"),
             args=[
                 "--no-sandbox",
                 f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
