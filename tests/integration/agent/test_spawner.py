@@ -153,7 +153,7 @@ async def test_a_new_link_gets_every_attempt_that_was_not_forgotten(link: TestLi
         (
             ("echo x",),
             None,
-            "cannot run echo x: No such file or directory; a line for the shell is run with sh -c",
+            "cannot run echo x: No such file or directory; use sh -c to run a shell command line",
         ),
         (
             "true",

@@ -153,7 +153,7 @@ def _start(run: RunAttempt, output: int) -> int:
             raise
         why = f"cannot run {words[0]}: {_text(error)}"
         if _is_missing(error) and len(words) == 1 and " " in words[0]:
-            why += "; a line for the shell is run with sh -c"
+            why += "; use sh -c to run a shell command line"
         raise StartError(why, is_final=_is_missing(error)) from None
 
 
