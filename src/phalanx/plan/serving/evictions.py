@@ -72,12 +72,8 @@ class Evictions:
         work = self._work
         if gangs[0].job in self._done:
             return False
-        if len(gangs) == 1:
-            might_find = work.search.might_find(gangs[0].queue, gangs[0].priority)
-        else:
-            might_find = any(work.search.might_find(g.queue, g.priority) for g in gangs)
         return (
-            might_find
+            any(work.search.might_find(gang.queue, gang.priority) for gang in gangs)
             and all(work.may_evict(gang) for gang in gangs)
             and work.search.is_entitled(gangs)
         )
