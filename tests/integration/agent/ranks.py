@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from tests.integration.agent.machines import Fleet, is_alive
 from tests.integration.server.waiting import eventually
 
-_RANK = """
+_LOCK = """
 exec 9>>"$MARKS/lock.$RANK"
 flock -n 9 || { echo "$PHALANX_TASK $PHALANX_ATTEMPT" >>"$MARKS/doubles"; exit 99; }
+"""
+_STARTED = """
 echo "$RANK $PHALANX_ATTEMPT $$" >>"$MARKS/starts"
 """
 #: Works until the test creates the file `finish`.
@@ -34,10 +36,11 @@ class Ranks:
         self.job = ""
         marks.mkdir()
 
-    async def submit(self, body: str = WORK, **job: Any) -> str:
+    async def submit(self, body: str = WORK, prepare: str = "", **job: Any) -> str:
+        """Submit the gang; a rank counts as started once it has run `prepare`."""
         role = {
             "replicas": self.size,
-            "command": _RANK + body,
+            "command": _LOCK + prepare + _STARTED + body,
             "env": {"MARKS": str(self.marks)},
             "resources": {"gpu": 1},
         }

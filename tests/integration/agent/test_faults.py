@@ -36,7 +36,7 @@ async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_continue_elsewhe
 ) -> None:
     await small.work(2)
     ranks = Ranks(small, tmp_path / "gang", size=2)
-    await ranks.submit(_SAVING + WORK)
+    await ranks.submit(prepare=_SAVING)
     await ranks.all_run(1)
     leaving = small.machines[0]
     leaving.send(signal.SIGTERM, spawner=False)
@@ -56,7 +56,7 @@ async def test_fault_14_a_shutdown_while_no_server_answers_keeps_what_the_tasks_
 ) -> None:
     await small.work(2)
     ranks = Ranks(small, tmp_path / "gang", size=2)
-    await ranks.submit(_SAVING + WORK, checkpoint="all")
+    await ranks.submit(prepare=_SAVING, checkpoint="all")
     await ranks.all_run(1)
     await small.server.kill()
     for machine in small.machines:
@@ -78,7 +78,7 @@ async def test_fault_14_a_second_signal_does_not_wait_for_the_grace(
 ) -> None:
     [machine] = await small.work(1)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit("trap '' TERM; " + WORK, grace="10m")
+    await ranks.submit(prepare="trap '' TERM", grace="10m")
     await ranks.all_run(1)
     machine.send(signal.SIGTERM, spawner=False)
 
@@ -112,7 +112,7 @@ async def test_fault_14_a_superseded_worker_kills_its_tasks_and_exits(
 ) -> None:
     [machine] = await small.work(1)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit("trap '' TERM; " + WORK, grace="10m", max_retries=1)
+    await ranks.submit(prepare="trap '' TERM", grace="10m", max_retries=1)
     await ranks.all_run(1)
     another = {"id": machine.name, "incarnation": "another", "protocol": "sync"}
     await small.client.post(f"{small.server.url}/workers/register", json=another)

@@ -110,7 +110,7 @@ async def test_a_killed_spawner_is_replaced_and_its_tasks_do_not_survive_it(
 async def test_ranks_that_ignore_sigterm_are_killed_after_their_grace(
     fleet: Fleet, ranks: Ranks
 ) -> None:
-    await ranks.submit("trap '' TERM; " + WORK, grace="1s")
+    await ranks.submit(prepare="trap '' TERM", grace="1s")
     await ranks.all_run(1)
     await fleet.cancel(ranks.job)
     await fleet.reach(ranks.job, "cancelled")
@@ -184,7 +184,7 @@ async def test_a_gang_keeps_running_while_its_server_is_down(fleet: Fleet, ranks
 async def test_a_server_killed_while_a_gang_stops_finishes_the_stop_after_its_restart(
     fleet: Fleet, ranks: Ranks
 ) -> None:
-    await ranks.submit('trap "" TERM; [ "$PHALANX_ATTEMPT" = 1 ] || trap - TERM; ' + WORK)
+    await ranks.submit(prepare='trap "" TERM; [ "$PHALANX_ATTEMPT" = 1 ] || trap - TERM')
     started = await ranks.all_run(1)
     drains = len(fleet.server.seen("gang drain started"))
     os.kill(started[0].pid, signal.SIGKILL)
