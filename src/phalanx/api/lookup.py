@@ -12,7 +12,7 @@ from phalanx.api.elements import element_without_job, live_array, stored_array
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import reason_of
 from phalanx.api.visibility import visible_reason
-from phalanx.core.array import name_an_element
+from phalanx.core.array import elements_of, name_an_element
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_claim, split_element, split_task
@@ -42,10 +42,25 @@ def unknown(name: str) -> Unknown:
 
 async def find(request: ASGIConnection[Any, Any, Any, Any], name: str) -> JobWithTasks:
     """The job, from memory or from the store. Raises Unknown, also if the caller may not see it."""
-    target = await _find(request, name)
+    try:
+        target = await _find(request, name)
+    except Unknown:
+        await _check_element(request, job_of(name))
+        raise
     if not principal_of(request).may_see(target.job.spec.namespace):
         raise unknown(name)
     return target
+
+
+async def _check_element(request: ASGIConnection[Any, Any, Any, Any], name: str) -> None:
+    """Raise Unknown with the elements of the array, if the name is that of another element."""
+    parts = split_element(name)
+    array = None if parts is None else (await find(request, parts[0])).job
+    if parts is not None and array is not None and array.is_array:
+        elements = str(elements_of(array))
+        raise Unknown(
+            f"array {array.id} has no element {parts[1][:20]}; its elements are {elements[:80]}"
+        )
 
 
 async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:

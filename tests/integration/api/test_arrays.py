@@ -71,7 +71,9 @@ async def test_an_array_is_one_job_whose_elements_are_shown_one_by_one(
     assert [each["index"] for each in rest["elements"]] == [3]
     element = await get(server, f"/jobs/{job}%5B0%5D")
     assert (element["phase"], element["array"], element["index"]) == ("done", job, 0)
-    assert (await server.call("GET", f"/jobs/{job}%5B4%5D")).status == 404
+    missing = await server.call("GET", f"/jobs/{job}%5B4%5D")
+    assert missing.body["error"]["message"] == f"array {job} has no element 4; its elements are 0-3"
+    assert missing.status == 404
     events = await get(server, f"/jobs/{job}%5B1%5D/events")
     assert [each["kind"] for each in events["events"]][-1] == "JobEnded"
 

@@ -41,11 +41,18 @@ _UNITS = {
     "memory_mb": "bytes",
 }
 
+#: How to write a quantity, where that is not `_ANY_FORM`.
+_FORMS = {"cpu": "a number, like 4, 0.5 or 500m", "gpu": "a number, like 2 or 0.5"}
+_ANY_FORM = (
+    "a number and one of the suffixes m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, like 500m or"
+    " 32Gi"
+)
 
-def quantity(value: object) -> Fraction | int:
+
+def quantity(value: object, form: str = _ANY_FORM) -> Fraction | int:
     """A quantity of 0 or more, without a unit."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise refusal(f"is {shown(value)}, not a quantity; write a number, like 4, 500m or 32Gi")
+        raise refusal(f"is {shown(value)}, not a quantity; write {form}")
     if isinstance(value, int):
         if value < 0:
             raise refusal(f"is {shown(value)}; it cannot be negative")
@@ -53,10 +60,7 @@ def quantity(value: object) -> Fraction | int:
     # The shortest decimal of a float is what the user wrote.
     match = _QUANTITY.fullmatch(value if isinstance(value, str) else repr(value))
     if match is None:
-        raise refusal(
-            f"is {shown(value)}, not a quantity; write a number and one of the suffixes"
-            " m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, like 500m or 32Gi"
-        )
+        raise refusal(f"is {shown(value)}, not a quantity; write {form}")
     number = Fraction(match["number"])
     if match["sign"] == "-" and number:
         raise refusal(f"is {shown(value)}; it cannot be negative")
@@ -78,7 +82,7 @@ def amount(name: str, value: object) -> int:
 
 def allowed(name: str, value: object) -> int:
     """The amount of a resource in a quota or a limit, in its normal form."""
-    asked = quantity(value)
+    asked = quantity(value, _FORMS.get(name, _ANY_FORM))
     if name == "memory_mb" and isinstance(value, str) and value[-1:].isalpha():
         raise refusal(f"is {shown(value)}, but memory_mb is a number of MiB; write it as memory")
     exact = asked * _SCALES.get(name, 1)
