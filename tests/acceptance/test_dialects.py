@@ -13,6 +13,7 @@ from phalanx.secrets.encryption import add_key
 from tests.acceptance.fleet import Fleet, states
 from tests.acceptance.terminal import Terminal
 from tests.manifests import pod
+from tests.training_run import CRON, JOB
 
 NOWHERE = Terminal("http://127.0.0.1:9")
 
@@ -68,61 +69,8 @@ spec:
           restartPolicy: OnFailure
 """
 
-#: Eight workers of one GPU in a queue of their own, with a secret and a service that it calls.
-LATTICE = """
-apiVersion: lattice.dev/v1alpha1
-kind: LatticeJob
-metadata:
-  name: training-run-42
-  namespace: ml
-spec:
-  queue: ml-training
-  minAvailable: 8
-  tasks:
-    workers:
-      replicas: 8
-      workload:
-        containers:
-          trainer:
-            image: registry.example/trainer@sha256:def456
-            command: PROGRAM
-            variables:
-              BUCKET: "${resources.training-data.bucket}"
-            resources:
-              requests:
-                cpu: "4"
-                memory: 32Gi
-                nvidia.com/gpu: "1"
-              limits:
-                cpu: "4"
-                memory: 32Gi
-                nvidia.com/gpu: "1"
-            security:
-              runAsUser: 65534
-              apparmorProfile: Unconfined
-      restartPolicy: OnFailure
-  defaults:
-    entryRuntime:
-      imagePullSecrets:
-        - default
-  resources:
-    training-data:
-      type: secret
-      params:
-        keys: [bucket, access-key, secret-key]
-    s3-endpoint:
-      type: external-service
-      direction: outbound
-      params:
-        endpoints:
-          s3: https://s3.example
-"""
-NIGHTLY = """
-  schedule: "0 2 * * *"
-  concurrencyPolicy: Forbid
-  successfulJobsHistoryLimit: 3
-  failedJobsHistoryLimit: 1
-"""
+#: The job of the batch chapter with a command, so that it runs without its image.
+LATTICE = JOB.replace("          trainer:\n", "          trainer:\n            command: PROGRAM\n")
 
 PODGROUP = """
 apiVersion: v1alpha1
@@ -192,14 +140,14 @@ def test_a_lattice_job_is_eight_workers_of_its_queue() -> None:
 
 
 def test_a_lattice_job_with_a_schedule_is_a_cron() -> None:
-    [job] = converted(LATTICE + NIGHTLY, "--ignore-unsupported")
+    [job] = converted(CRON, "--ignore-unsupported")
     assert job["schedule"] == {"cron": "0 2 * * *"}, "the rest is what we have by ourselves"
 
 
 def test_secrets_and_security_of_a_lattice_job_are_kept() -> None:
     [job] = converted(LATTICE)
     role = job["roles"]["workers"]
-    assert role["env"] == {"BUCKET": "${resources.training-data.bucket}"}
+    assert role["env"] == {"S3_BUCKET": "${resources.training-data.bucket}"}
     assert role["security"] == {"run_as_user": 65534, "apparmor": "unconfined"}
     assert role["pull_secrets"] == ["default"]
 
