@@ -136,7 +136,7 @@ async def test_an_expired_version_leads_to_a_list_without_a_gap(
         await pool.create_pod(name)
     proxy = FaultyProxy(api_server)
     async with copy_through(proxy, pool) as copy:
-        await copy.until(lambda: copy.reflector.watches == 1)
+        await copy.until(lambda: proxy.open_watches == 1)
         for _ in range(3):
             proxy.refuse(is_watch, web.Response(status=503, text="maintenance"))
         proxy.refuse(is_watch, _gone(form))
@@ -191,6 +191,24 @@ async def test_catching_up_sees_what_was_written_before(api_server: ApiServer, p
         await pool.create_pod("p")
         await copy.reflector.catch_up()
         assert copy.names == ["p"]
+
+
+async def test_catching_up_in_the_middle_of_a_list_lists_again(
+    api_server: ApiServer, pool: Pool
+) -> None:
+    proxy = FaultyProxy(api_server)
+    catching_up: list[asyncio.Task[None]] = []
+
+    def answered(request: web.BaseRequest, _: bytes) -> None:
+        if not is_watch(request) and not catching_up:
+            catching_up.append(asyncio.create_task(copy.reflector.catch_up()))
+
+    proxy.on_answer = answered
+    async with proxy.serving(), ApiClient(proxy.connection) as client:
+        copy = Copy(client, pool)
+        async with copy.running(), asyncio.timeout(PATIENCE_S):
+            await catching_up[0]
+        assert copy.reflector.lists == 2
 
 
 async def test_an_object_of_an_unexpected_form_is_left_out_with_its_reason(pool: Pool) -> None:

@@ -116,7 +116,7 @@ class Reflector(Generic[T]):
         while True:
             at_least_s = 0.0
             try:
-                if self._must_list:
+                while self._must_list:  # again, if `catch_up` was called in the middle of a list
                     await self._list()
                 await self._watch_until_cancelled()
             except ApiStatusError as error:
