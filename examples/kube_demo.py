@@ -6,6 +6,7 @@ TFJob. The demo removes everything when it ends. Needs a checkout: the control p
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -100,6 +101,18 @@ class Demo:
 
         await until(holds)
 
+    async def until_event(self, reason: str, prefix: str, count: int) -> None:
+        """Wait for events with this reason about so many pods."""
+
+        async def are_written() -> bool:
+            params = {"fieldSelector": f"reason={reason},involvedObject.kind=Pod"}
+            path = "/api/v1/namespaces/default/events"
+            answer = json.loads(await self._client.request("GET", path, params=params))
+            names = {each["involvedObject"]["name"] for each in answer["items"]}
+            return len([name for name in names if name.startswith(prefix)]) == count
+
+        await until(are_written)
+
     async def apply(self, file: Path) -> None:
         """Create the objects of a file."""
         paths = {
@@ -193,6 +206,7 @@ async def eviction(demo: Demo) -> None:
     await demo.apply(URGENT)
     await demo.until(lambda pods: is_running(pods, "urgent", 4))
     await demo.until(lambda pods: all_have_reasons(pods, "tf-smoke-gpu", 5))
+    await demo.until_event("Preempted", "tf-smoke-gpu-", 5)
     await demo.type("kube", "gangs")
     await demo.type("kube", "why", "tf-smoke-gpu")
 
@@ -217,8 +231,8 @@ async def kill_in_a_bind(
     say(f"\n$ kill -9 {process.pid}    # {name}, after {BOUND_BEFORE_KILL} of 5 binds")
     process.kill()
     killed = time.monotonic()
-    proxy.release()
     await demo.type("kube", "gangs")
+    proxy.release()
     await demo.until(lambda pods: is_running(pods, gang, 5))
     took = time.monotonic() - killed
     other = await leader_of(schedulers)

@@ -76,7 +76,7 @@ class KubeRun:
         finally:
             await self._world.stop()
         return KubeRunResult(
-            [*history.violations, *violations, *history.unused_evictions()],
+            [*history.violations, *violations],
             time.monotonic() - began,
             self._kills,
             self._left_partial,
@@ -148,6 +148,6 @@ class KubeRun:
             missing = world.history.unsettled(world.wanted.values(), world.up)
             unused = world.history.unused_evictions()
             if not (missing or unused) or time.monotonic() > until:
-                return missing
+                return [*missing, *unused]
             await asyncio.sleep(0.2)
             self._check()

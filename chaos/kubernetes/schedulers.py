@@ -145,9 +145,12 @@ class SchedulerPair:
 
     async def take_over(self, within_s: float) -> None:
         """Let the other process lead, and start a further one. The lease of a dead process need not
-        run out: it is deleted."""
+        run out: it is deleted when the API server has answered what that process has sent."""
         killed_s = time.monotonic()
         self._forward()
+        async with asyncio.timeout(within_s):
+            while any(request.method != "GET" for request in self._proxy.under_way):
+                await asyncio.sleep(_POLL_S)
         with suppress(ApiStatusError):
             await self._pool.api.delete(LEASES, _LEASE, self._pool.namespace)
         self._start_one()

@@ -128,8 +128,11 @@ class KubeWorld:
     async def _create(self, name: str, gang: WantedGang) -> None:
         body = self.pool.pod(name, **gang.fields(self.pool.namespace))
         body["metadata"]["ownerReferences"] = [self._owner]
-        with suppress(ApiStatusError):  # the watch does not show it yet
+        try:
             await self.pool.api.create(PODS, body, self.pool.namespace)
+        except ApiStatusError as error:
+            if not error.is_conflict:  # at a conflict the watch does not show the pod yet
+                self._changed.set()
 
     async def _delete(self, pod: KubePod) -> None:
         has_kubelet = pod.spec.node_name in self.up

@@ -8,15 +8,12 @@ import json
 import os
 import pty
 import queue
-import random
 import select
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,15 +33,6 @@ def until(holds: Callable[[], object]) -> None:
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
         pause.wait(pause_s)
         pause_s = min(1.5 * pause_s, 0.2)
-
-
-def free_port() -> int:
-    """A port of this host below those that the system gives to connections, and the tests to gangs:
-    either could take it before a server listens there."""
-    for port in random.sample(range(10_000, 20_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("100 ports are in use")
 
 
 def environment(**more: str) -> dict[str, str]:

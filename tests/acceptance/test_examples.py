@@ -22,9 +22,9 @@ from tests.acceptance.terminal import (
     Following,
     Terminal,
     environment,
-    free_port,
     until,
 )
+from tests.ports import free_port
 from tests.requirements import leave_out, require_programs
 
 ROOT = Path(__file__).parents[2]

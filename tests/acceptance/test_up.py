@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from phalanx.cli.local_cluster import short_log_line
-from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, free_port, until
+from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, until
+from tests.ports import free_port
 
 NOWHERE = Terminal("")
 

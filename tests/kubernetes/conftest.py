@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
+from phalanx.kube.writes import status_writer
 from tests.kubernetes.binaries import CONTROL_PLANE, KWOK, Binary, CannotBuildError, built
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.pool import Pool
@@ -74,6 +75,13 @@ def kube_scheduler(api_server: ApiServer) -> None:
 def kwok(api_server: ApiServer, kwok_binary: Path) -> None:
     """KWOK, which runs the pods of the nodes with `kubelet="kwok"`."""
     shared_server("kwok", api_server)
+
+
+@pytest.fixture(autouse=True)
+def _new_reasons_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new message with the same kind of reason is written at once, not after a minute: on a busy
+    machine a pod may show another one before the one that a test waits for."""
+    monkeypatch.setattr(status_writer, "REFRESH_S", 0.0)
 
 
 @pytest_asyncio.fixture

@@ -17,8 +17,8 @@ from tests.kubernetes.server_process import (
     ServerDiedError,
     ServerProcess,
     answers,
-    free_port,
 )
+from tests.ports import free_port
 
 STAGES = Path(__file__).parent / "stages.yaml"
 #: The nodes whose kubelet KWOK plays.

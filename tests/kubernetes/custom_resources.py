@@ -3,6 +3,7 @@
 from typing import Any
 
 from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.discovery import Discovery
 from phalanx.kube.api.errors import ApiStatusError
 from phalanx.kube.api.resources import Resource
 from phalanx.kube.objects.metadata import ApiObject
@@ -51,7 +52,7 @@ POD_GROUP_CRD = definition("scheduling.phalanx.test", "PodGroup")
 
 
 async def install(api: ApiClient, crd: dict[str, Any]) -> None:
-    """Create the definition, and wait until the API server serves it."""
+    """Create the definition, and wait until the API server serves it, and says so."""
     try:
         await api.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
     except ApiStatusError as error:
@@ -59,7 +60,9 @@ async def install(api: ApiClient, crd: dict[str, Any]) -> None:
             raise
     spec = crd["spec"]
     version = spec["versions"][0]["name"]
-    path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+    group, plural = spec["group"], spec["names"]["plural"]
+    path = f"/apis/{group}/{version}/{plural}"
+    discovery = Discovery(api)
 
     async def is_served() -> bool:
         try:
@@ -68,6 +71,7 @@ async def install(api: ApiClient, crd: dict[str, Any]) -> None:
             if error.code in (404, 429):  # 429: its storage is being set up
                 return False
             raise
-        return True
+        await discovery.refresh()
+        return discovery.find(group, plural) is not None
 
     await eventually(is_served, PATIENCE_S)

@@ -40,6 +40,8 @@ class FaultyProxy:
         self.on_answer: Watcher = _ignore
         self.url = ""
         self.requests: list[web.BaseRequest] = []
+        #: Those that the API server has got, and that are not answered yet; without watches.
+        self.under_way: list[web.BaseRequest] = []
 
     @property
     def connection(self) -> ClusterConnection:
@@ -141,10 +143,15 @@ class FaultyProxy:
         )
 
     async def _answer(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        async with self._pass_on(request, body) as answer:
-            if is_watch(request):
+        if is_watch(request):
+            async with self._pass_on(request, body) as answer:
                 return await self._stream(request, answer)
-            answered = await answer.read()
+        self.under_way.append(request)
+        try:
+            async with self._pass_on(request, body) as answer:
+                answered = await answer.read()
+        finally:
+            self.under_way.remove(request)
         self.on_answer(request, body)
         for matches in self._losses:
             if matches(request):

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from phalanx.kube.api.client import ApiClient
+from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.scheduler_process import SchedulerProcess
@@ -66,8 +67,23 @@ async def apply(client: ApiClient, given: dict[str, Any], **params: str) -> None
 
 
 async def install(client: ApiClient) -> None:
+    """Apply everything, and wait until the scheduler has its rights."""
     for each in installed_objects():
         await apply(client, each)
+    await until_allowed(client, USER, "list", "pods")
+
+
+async def until_allowed(client: ApiClient, user: str, verb: str, resource: str) -> None:
+    """Wait until a user has a right in all namespaces: the API server takes over a new binding a
+    moment after it was created."""
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    review = {"spec": {"user": user, "resourceAttributes": {"verb": verb, "resource": resource}}}
+
+    async def is_allowed() -> bool:
+        answer = msgspec.json.decode(await client.request("POST", path, review))
+        return bool(answer["status"]["allowed"])
+
+    await eventually(is_allowed, PATIENCE_S)
 
 
 async def account_kubeconfig(client: ApiClient, api: ApiServer, *, url: str = "") -> Path:

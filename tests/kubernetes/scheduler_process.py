@@ -7,7 +7,8 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.kubernetes.server_process import ServerProcess, free_port
+from tests.kubernetes.server_process import ServerProcess
+from tests.ports import free_port
 
 
 class SchedulerProcess:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: Longer than any server takes on a busy machine.
 START_S = 120
-_STOP_S = 10
+_STOP_S = 60
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -69,13 +69,6 @@ class ServerProcess:
         if not self.ends_within(_STOP_S):
             self.kill()
         return self._process.returncode
-
-
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        port: int = trial.getsockname()[1]
-        return port
 
 
 def answers(port: int) -> bool:

@@ -40,7 +40,7 @@ async def test_a_pod_group_of_a_custom_resource(pool: Pool, api_group: str) -> N
         await pool.api.create(groups, body, pool.namespace)
         for name in ("a", "b"):
             await pool.create_pod(name, requests={GPU: "1"}, labels=label)
-        assert await pending_reason(pool, "b", "gang") == "Unschedulable"
+        assert await pending_reason(pool, "b", "needs 2 GPUs") == "Unschedulable"
         await bound(pool)
         await pool.add_nodes(1, {GPU: "1"})
         await bound(pool, "a", "b")

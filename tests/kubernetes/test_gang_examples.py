@@ -99,10 +99,8 @@ async def test_koordinators_roles_in_one_group_of_gangs(pool: Pool, *, by_group:
             if namespace == pool.namespace:
                 assert await pending_reason(pool, "gang-a-0", "gang-b") == "GangNotReady"
         await bound(pool, *(f"gang-a-{n}" for n in range(5)))
-        pods = await pool.api.list_all(PODS, None, other)
-        assert all(pod.spec.node_name for pod in pods)
-        for pod in pods:
-            await pool.api.delete(PODS, pod.metadata.name, other, grace_s=0)
+        await bound(pool, *(f"gang-b-{n}" for n in range(5)), namespace=other)
+    await pool.api.request("DELETE", PODS.path(other), params={"gracePeriodSeconds": 0})
 
 
 async def test_koordinators_roles_in_different_groups_of_gangs(pool: Pool) -> None:

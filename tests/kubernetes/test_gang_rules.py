@@ -2,15 +2,20 @@
 groups across namespaces, nodes that refuse pods or disappear."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from phalanx.core.time_units import SECOND
 from phalanx.kube.api.resources import NAMESPACES, NODES, PODS
 from phalanx.kube.gangs.gang import HELD_SINCE
 from phalanx.kube.gangs.gang_terms import TIMED_OUT
+from phalanx.kube.model import refused_nodes
 from phalanx.kube.objects.metadata import time_text
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.scheduler import KubeScheduler
 from phalanx.kube.writes.rounds import bound_at
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.pool import Pool
@@ -43,6 +48,20 @@ async def until_phase(pool: Pool, name: str, phase: str) -> None:
         return (await pool.read_pod(name)).status.phase == phase
 
     await eventually(has_phase, PATIENCE_S)
+
+
+async def until_holds(holds: Callable[[], bool]) -> None:
+    """Wait for what the scheduler knows. Its watches of pods and nodes keep no common order."""
+
+    async def ask() -> bool:
+        return holds()
+
+    await eventually(ask, PATIENCE_S)
+
+
+async def until_left_out(running: KubeScheduler, failed: KubePod) -> None:
+    """Wait until the scheduler knows that the kubelet has refused a pod."""
+    await until_holds(lambda: failed.spec.node_name in running.model._refused.of(failed))
 
 
 async def until_later_than_bind(pool: Pool, name: str) -> None:
@@ -164,12 +183,15 @@ async def test_gangs_of_two_namespaces_start_together_if_both_name_each_other(po
         await pool.api.delete(PODS, "y-0", other, grace_s=0)
         await create(other, "y", groups=groups)
         await bound(pool, "x-0")
-        assert (await pool.api.get(PODS, "y-0", other)).spec.node_name
+        await bound(pool, "y-0", namespace=other)
         await pool.api.delete(PODS, "y-0", other, grace_s=0)
 
 
-async def test_a_node_whose_kubelet_refuses_a_pod_is_left_out_for_a_while(pool: Pool) -> None:
+async def test_a_node_whose_kubelet_refuses_a_pod_is_left_out_for_a_while(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a gang, and of the controller of pods without a gang."""
+    monkeypatch.setattr(refused_nodes, "FIRST_PAUSE", 3600 * SECOND)
     [node] = await pool.add_nodes(1)
     owner = await controller(pool)
 
@@ -178,11 +200,12 @@ async def test_a_node_whose_kubelet_refuses_a_pod_is_left_out_for_a_while(pool: 
         body["metadata"]["ownerReferences"] = [owner]
         await pool.api.create(PODS, body, pool.namespace)
 
-    async with scheduler(pool):
+    async with scheduler(pool) as running:
         for first, second, keys in (("m-0", "m-1", gang("g", 1)), ("p-0", "p-1", {})):
             await create(first, **keys)
             await eventually_bound(pool, first)
             await pool.set_status(first, {"phase": "Failed", "reason": "OutOfcpu"})
+            await until_left_out(running, await pool.read_pod(first))
             await create(second, **keys)
             text = f"not tried on {node}, whose kubelet refused such a pod"
             assert await pending_reason(pool, second, text) == "Unschedulable"
@@ -199,7 +222,7 @@ async def test_a_gang_survives_a_node_that_disappears(pool: Pool) -> None:
     [gone] = await pool.add_nodes(1, {GPU: "1"})
     keys = gang("g", 2)
     keys["labels"][f"{ACK}/match-policy"] = "waiting-and-running"
-    async with scheduler(pool):
+    async with scheduler(pool) as running:
         for name in ("a", "b"):
             await pool.create_pod(name, requests={GPU: "1"}, **keys)
         await pending_reason(pool, "a", "needs 2 GPUs")
@@ -207,6 +230,7 @@ async def test_a_gang_survives_a_node_that_disappears(pool: Pool) -> None:
         await bound(pool, "a", "b")
         [lost] = [p.metadata.name for p in await pods_of(pool) if p.spec.node_name == gone]
         await pool.api.delete(NODES, gone)
+        await until_holds(lambda: gone not in running.model.nodes)
         # What the pod garbage collector does after 40 s.
         await pool.api.delete(PODS, lost, pool.namespace, grace_s=0)
         await pool.create_pod("c", requests={GPU: "1"}, **keys)

@@ -107,7 +107,7 @@ async def test_a_scheduler_that_stops_gives_its_lease_back(
 
     thread = LeaseThread(
         lambda: find_connection(api_server.kubeconfig),
-        LeaseSettings(pool.namespace, "thread"),
+        LeaseSettings(pool.namespace, "thread", duration_s=600),
         report,
     )
     thread.start()

@@ -46,13 +46,14 @@ async def pods_of(pool: Pool) -> list[KubePod]:
     return await pool.api.list_all(PODS, None, pool.namespace)
 
 
-async def bound(pool: Pool, *names: str) -> None:
-    """Wait until exactly these pods are bound."""
+async def bound(pool: Pool, *names: str, namespace: str = "") -> None:
+    """Wait until exactly these pods are bound, in the pool's namespace or another one."""
     found: list[str] = []
 
     async def are_bound() -> bool:
         nonlocal found
-        found = sorted(pod.metadata.name for pod in await pods_of(pool) if pod.spec.node_name)
+        pods = await pool.api.list_all(PODS, None, namespace or pool.namespace)
+        found = sorted(pod.metadata.name for pod in pods if pod.spec.node_name)
         return found == sorted(names)
 
     await eventually(are_bound, PATIENCE_S, lambda: f"bound are {found}")
@@ -79,8 +80,7 @@ async def test_a_gang_is_bound_whole_or_not_at_all(pool: Pool) -> None:
         for name, gpus in needs.items():
             await pool.create_pod(name, requests={GPU: gpus}, **gang("tfjob", 5))
         for name in needs:
-            kind = await pending_reason(pool, name, "gang")
-            assert kind == "Unschedulable"
+            assert await pending_reason(pool, name, "needs 8 GPUs") == "Unschedulable"
         await bound(pool)
         await pool.add_nodes(1, {GPU: "4"})
         await bound(pool, *needs)

@@ -4,7 +4,6 @@ import asyncio
 import io
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
 from asyncio.subprocess import DEVNULL, Process
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.ports import free_port
 from tests.requirements import require_programs, require_root
 
 #: The programs of the image.
@@ -118,7 +118,7 @@ class Registry:
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         config = self._folder / "registry.yml"
         config.write_text(
             f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self._folder}/registry}}}}\n"
@@ -171,12 +171,6 @@ class Registry:
             self._process.kill()
             await self._process.wait()
             self._process = None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def busybox(programs: Mapping[str, str]) -> bytes:
