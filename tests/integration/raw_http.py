@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.integration.server.waiting import within
+from tests.integration.server.waiting import PATIENCE_S, within
 
 
 class RawReply(NamedTuple):
@@ -40,7 +40,7 @@ class RawConnection:
 
     async def reply(self) -> RawReply:
         """The next response."""
-        return await within(30, self._reply())
+        return await within(PATIENCE_S, self._reply())
 
     async def _reply(self) -> RawReply:
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -61,7 +61,7 @@ class RawConnection:
     async def closed(self) -> bool:
         """Wait until the server closes the connection; whether it sent nothing more."""
         try:
-            return await within(30, self._reader.read()) == b""
+            return await within(PATIENCE_S, self._reader.read()) == b""
         except ConnectionError:
             return True
 

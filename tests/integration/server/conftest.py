@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from phalanx.tls.authority import Authority, key_to_pem, new_key, to_pem
-from tests.compliance.backends import PostgresServer, postgres_server
+from tests.compliance.backends import PostgresBackend, PostgresServer, postgres_server
 from tests.integration.server.processes import ServerProcess, Start
 
 
@@ -44,9 +44,13 @@ async def postgres(hurt_postgres: PostgresServer) -> PostgresServer:
 
 
 @pytest_asyncio.fixture
-async def dsn(postgres: PostgresServer) -> str:
-    backend = await postgres.backend()
-    return postgres.dsn(schema=backend.schema)
+async def database(postgres: PostgresServer) -> PostgresBackend:
+    return await postgres.backend()
+
+
+@pytest.fixture
+def dsn(postgres: PostgresServer, database: PostgresBackend) -> str:
+    return postgres.dsn(schema=database.schema)
 
 
 class Frozen:
@@ -66,10 +70,17 @@ class Frozen:
     def _stop(self, process: int) -> None:
         os.kill(process, signal.SIGSTOP)
         self._stopped.append(process)
+        # It goes on until it leaves the kernel, and could start a process there.
+        while _state(process) not in "TtZ":
+            os.sched_yield()
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._stopped):
             os.kill(process, signal.SIGCONT)
+
+
+def _state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _children(parent: int) -> list[int]:

@@ -8,8 +8,8 @@ from tests.compliance.backends import PostgresServer
 from tests.integration.server.processes import ServerProcess, Start
 from tests.integration.server.traffic import Agents, Fleet, Submitter, all_done
 
-#: The usual settings, five times as fast.
-FAST = ("--lease=2s", "--sync-wait=2s", "--lost-after=6s", "--plan-tick=1s")
+#: Faster than usual, but no worker is lost because a process of the test is slow.
+FAST = ("--sync-wait=2s", "--lost-after=1m", "--plan-tick=1s")
 
 _GANG = {"roles": {"worker": {"command": "true", "replicas": 2, "resources": {"gpu": 1}}}}
 #: What must not be in any story when nothing but a server fails.

@@ -36,7 +36,7 @@ async def phalanx(*arguments: str, **variables: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         *COMMAND, *arguments, stdout=PIPE, stderr=PIPE, env=environment(**variables)
     )
-    out, err = await within(60, process.communicate())
+    out, err = await within(PATIENCE_S, process.communicate())
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 
@@ -51,6 +51,7 @@ class ServerProcess:
         self.others: list[str] = []
         self._process = process
         self._news = asyncio.Condition()
+        self._is_read = False
         self._reading = asyncio.create_task(self._read())
 
     @property
@@ -85,6 +86,7 @@ class ServerProcess:
                     self.others.append(text)
                 self._news.notify_all()
         async with self._news:
+            self._is_read = True
             self._news.notify_all()
 
     def seen(self, event: str) -> list[dict[str, Any]]:
@@ -94,7 +96,8 @@ class ServerProcess:
         """Line number `count` of the log lines with this event."""
 
         def there() -> bool:
-            return len(self.seen(event)) >= count or self._process.returncode is not None
+            # A process that has ended may have written lines that were not read yet.
+            return len(self.seen(event)) >= count or self._is_read
 
         async with self._news:
             await within(PATIENCE_S, self._news.wait_for(there), self.told)
@@ -120,7 +123,7 @@ class ServerProcess:
         await self.ended()
 
     async def ready(self) -> bool:
-        async with async_http_client(self.url, timeout=PATIENCE_S) as client:
+        async with async_http_client(self.url) as client:
             try:
                 return (await client.get("/readyz")).status_code == 200
             except httpx.HTTPError:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, async_playwright
 
 from tests.integration.server.processes import ServerProcess, Start, sqlite_at
+from tests.plain_http import async_http_client
 from tests.requirements import require_programs
 
 EVIL = "evil.example"
@@ -77,7 +77,7 @@ async def serve(start: Start, folder: Path) -> ServerProcess:
 
 
 async def count_jobs(server: ServerProcess) -> int:
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with async_http_client(server.url) as client:
         return len((await client.get("/jobs")).json()["jobs"])
 
 
@@ -115,7 +115,7 @@ async def test_the_page_of_another_server_can_submit_and_read_nothing(
     assert await count_jobs(server) == 0
     # A link or an image of the page claims no task.
     await page.goto(evil_url)
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with async_http_client(server.url) as client:
         await client.post("/jobs", json={"command": "true"})
         await page.evaluate(IMAGE, f"{server.url}/jobs/next")
         async with page.expect_navigation() as navigation:

@@ -8,12 +8,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import pytest
 
 from phalanx.tls.authority import Authority, key_to_pem, new_key, to_pem
 from tests.integration.server.processes import Start, environment, phalanx, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, within
+from tests.plain_http import async_http_client
 
 
 async def test_config_prints_every_value_and_its_origin(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_certificate_of_the_operator_is_loaded_again_when_its_files_chan
     server = await start(sqlite_at(tmp_path), "only", *flags)
     await server.line("leading")
     trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-    async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
+    async with async_http_client(server.url, verify=trust) as client:
         assert (await client.get("/healthz")).status_code == 200
     renewed = Authority.create(datetime.now(UTC))
     new = new_key()
@@ -123,7 +123,7 @@ async def test_a_certificate_of_the_operator_is_loaded_again_when_its_files_chan
     key.write_text(key_to_pem(new))
     await server.line("server certificate loaded")
     trust = ssl.create_default_context(cadata=to_pem(renewed.certificate))
-    async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
+    async with async_http_client(server.url, verify=trust) as client:
         assert (await client.get("/healthz")).status_code == 200
 
 

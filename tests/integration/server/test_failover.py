@@ -2,7 +2,8 @@
 
 import signal
 
-from tests.compliance.backends import PostgresServer
+from phalanx.core.time_units import HOUR
+from tests.compliance.backends import PostgresBackend, PostgresServer
 from tests.integration.server.load import FAST, a_pair, blame, loaded
 from tests.integration.server.processes import Start
 from tests.integration.server.traffic import Fleet
@@ -10,11 +11,12 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 
 
 async def test_a_standby_leads_after_the_leader_is_killed(
-    start: Start, postgres: PostgresServer, dsn: str
+    start: Start, postgres: PostgresServer, database: PostgresBackend, dsn: str
 ) -> None:
-    first, second = await a_pair(start, dsn)
+    first, second = await a_pair(start, dsn, "--lease=1h")
     async with loaded(first, second) as load:
-        first.send(signal.SIGKILL)
+        await first.kill()
+        await database.advance_clock(HOUR)
         await second.line("leading")
         await load.more(10)
     assert await blame(postgres, dsn) == []
@@ -23,7 +25,11 @@ async def test_a_standby_leads_after_the_leader_is_killed(
 async def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_stops_nothing(
     start: Start, postgres: PostgresServer, dsn: str
 ) -> None:
-    first, second = await a_pair(start, dsn, *FAST)
+    first = await start(dsn, "first", *FAST)
+    await first.line("leading")
+    # Its own lease does not end if it is slow.
+    second = await start(dsn, "second", *FAST, "--lease=1h")
+    await second.line("standing by")
     async with loaded(first, second) as load:
         first.send(signal.SIGSTOP)
         leading = await second.line("leading")
@@ -45,14 +51,15 @@ async def test_a_leader_that_is_stopped_hands_over_at_once(start: Start, dsn: st
         await load.more(5)
 
 
-async def test_acknowledged_output_survives_the_leader(start: Start, dsn: str) -> None:
-    first, second = await a_pair(start, dsn, *FAST)
+async def test_acknowledged_output_survives_the_leader(
+    start: Start, database: PostgresBackend, dsn: str
+) -> None:
+    first, second = await a_pair(start, dsn, *FAST, "--lease=1h")
     fleet = Fleet(first.url, second.url)
     await fleet.insist("POST", "/workers/register", json={"id": "w-1"})
     job = (await fleet.insist("POST", "/jobs", json={"command": "true"})).json()["id"]
-    claim = {"worker_id": "w-1", "wait": 10}
-    task = (await fleet.insist("GET", "/jobs/next", params=claim)).json()["id"]
-    where = {"task": task, "attempt": 1}
+    claim = await fleet.insist("GET", "/jobs/next", params={"worker_id": "w-1"})
+    where = {"task": claim.json()["id"], "attempt": 1}
 
     async def bring(offset: int, data: bytes) -> int:
         path, params = "/workers/w-1/output", {**where, "offset": offset}
@@ -63,7 +70,8 @@ async def test_acknowledged_output_survives_the_leader(start: Start, dsn: str) -
     acknowledged = 0
     for number in range(100):
         acknowledged = await bring(acknowledged, b"line %d\n" % number)
-    first.send(signal.SIGKILL)
+    await first.kill()
+    await database.advance_clock(HOUR)
     assert await bring(acknowledged, b"") == acknowledged
     await bring(acknowledged, b"the end\n")
     told = (await fleet.insist("GET", f"/jobs/{job}/logs")).text

@@ -24,6 +24,7 @@ from phalanx.tls.fingerprint import fingerprint_of
 from tests.integration.agent.machines import Machine
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
 from tests.integration.server.waiting import eventually
+from tests.plain_http import async_http_client
 
 
 class Secured:
@@ -82,7 +83,7 @@ class Secured:
             secret = json.loads((credential.state / "credential").read_text())["secret"]
             headers["Authorization"] = f"Bearer {secret}"
         body: dict[str, Any] = {"incarnation": "i-thief", "seq": 10**12, "credential": "0" * 64}
-        async with httpx.AsyncClient(verify=trust, timeout=20) as client:
+        async with async_http_client(verify=trust) as client:
             return await client.post(self.server.url + path, json=body, headers=headers)
 
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.server.processes import ServerProcess, Start, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.plain_http import async_http_client
 
 
 async def numbers(client: httpx.AsyncClient) -> dict[str, float]:
@@ -63,7 +64,7 @@ async def test_the_log_lines_of_a_stopped_gang_have_fixed_words_and_keys(
     start: Start, store: str
 ) -> None:
     server = await led(start, store)
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with async_http_client(server.url) as client:
         job = await a_gang_that_breaks(client)
     reserved = await server.line("gang reserved")
     assert (reserved["gang_id"], reserved["gang_size"]) == (job, 2)
@@ -84,7 +85,7 @@ async def test_the_log_lines_of_a_stopped_gang_have_fixed_words_and_keys(
 
 async def test_the_metrics_agree_with_the_log(start: Start, store: str) -> None:
     server = await led(start, store)
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with async_http_client(server.url) as client:
         await a_gang_that_breaks(client)
         found = await numbers(client)
         assert found["phalanx_jobs_submitted_total"] == 1
@@ -114,7 +115,7 @@ async def test_the_metrics_agree_with_the_log(start: Start, store: str) -> None:
 
 async def test_stored_and_dropped_output_is_counted(start: Start, store: str) -> None:
     server = await led(start, store, "--output-limit=1Ki")
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with async_http_client(server.url) as client:
         await post(client, "/workers/register", json={"id": "w-1"})
         await post(client, "/jobs", json={"command": "x"})
         claim = await client.get("/jobs/next", params={"worker_id": "w-1", "wait": 10})
@@ -131,7 +132,7 @@ async def test_a_standby_has_metrics(start: Start, store: str) -> None:
     await led(start, store)
     standby = await start(store, "standby")
     await standby.line("standing by")
-    async with httpx.AsyncClient(base_url=standby.url) as client:
+    async with async_http_client(standby.url) as client:
         found = await numbers(client)
     assert found["phalanx_leader"] == 0
     assert not any(name.startswith("phalanx_jobs{") for name in found)

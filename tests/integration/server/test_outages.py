@@ -30,11 +30,10 @@ async def test_postgres_restarted_under_load_costs_nothing(
 async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing(
     start: Start, postgres: PostgresServer, dsn: str
 ) -> None:
-    """Forty seconds at the usual settings are eight at these."""
-    first, second = await a_pair(start, dsn, *FAST)
+    first, second = await a_pair(start, dsn, *FAST, "--lost-after=15s")
     async with loaded(first, second) as load:
         with Frozen(postgres):
-            await pass_time(8)
+            await pass_time(18)
         await load.more(10)
     assert await blame(postgres, dsn) == []
 
@@ -42,13 +41,14 @@ async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing
 async def test_a_database_that_wakes_up_does_not_make_a_gone_server_the_leader(
     postgres: PostgresServer, dsn: str
 ) -> None:
-    store = PostgresStore(dsn, timeout_s=0.5)
+    store = PostgresStore(dsn, timeout_s=60)
     await store.open()
     # It has sent the statement before, so that one message is enough.
     assert await store.lead("impatient", "http://impatient", 1) is not None
+    store._connections.timeout_s = 0.5
     with Frozen(postgres), pytest.raises(StoreError):
         await store.lead("impatient", "http://impatient", 60_000_000)
-    patient = PostgresStore(dsn, timeout_s=10)
+    patient = PostgresStore(dsn, timeout_s=60)
     await patient.open()
     assert await patient.lead("patient", "http://patient", 60_000_000) is not None
     await store.close()

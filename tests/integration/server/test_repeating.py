@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 
 from phalanx import Client
+from phalanx.core.time_units import HOUR
+from tests.compliance.backends import PostgresBackend
 from tests.integration.server.load import FAST
 from tests.integration.server.processes import Start
 
@@ -25,12 +27,13 @@ Commits.commit = commit_and_die
 
 
 async def test_a_job_whose_answer_is_lost_with_the_leader_is_submitted_once(
-    start: Start, dsn: str, tmp_path: Path
+    start: Start, database: PostgresBackend, dsn: str, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(KILLED_AFTER_THE_COMMIT)
-    first = await start(dsn, "first", *FAST, PYTHONPATH=str(tmp_path))
+    flags = (*FAST, "--lease=1h")
+    first = await start(dsn, "first", *flags, PYTHONPATH=str(tmp_path))
     await first.line("leading")
-    second = await start(dsn, "second", *FAST)
+    second = await start(dsn, "second", *flags)
     await second.line("standing by")
 
     def submit() -> tuple[str, list[str], str]:
@@ -40,6 +43,8 @@ async def test_a_job_whose_answer_is_lost_with_the_leader_is_submitted_once(
             [record] = client.audit(target=job)
             return job, jobs, record.action
 
-    job, jobs, action = await asyncio.to_thread(submit)
+    submitting = asyncio.create_task(asyncio.to_thread(submit))
     assert await first.ended() == -signal.SIGKILL
+    await database.advance_clock(HOUR)
+    job, jobs, action = await submitting
     assert (jobs, action) == ([job], "submit")

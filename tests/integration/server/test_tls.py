@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -17,6 +16,7 @@ from tests.integration.agent.machines import Machine
 from tests.integration.server import processes
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually, within
+from tests.plain_http import async_http_client
 
 WRONG = f"sha256:{'a' * 64}"
 
@@ -54,7 +54,7 @@ async def registered(machine: Machine) -> None:
     async def is_there() -> bool:
         return bool(machine.logged("registered"))
 
-    await eventually(is_there, 60, machine.log)
+    await eventually(is_there, PATIENCE_S, machine.log)
 
 
 async def test_a_job_runs_over_tls_with_login_command_line_and_sdk(
@@ -111,7 +111,7 @@ async def test_an_unknown_authority_plain_http_and_old_tls_are_refused_with_a_cu
     async def is_refused() -> bool:
         return any("unknown authority" in line["error"] for line in machine.logged(CANNOT))
 
-    await eventually(is_refused, 30, machine.log)
+    await eventually(is_refused, PATIENCE_S, machine.log)
     assert not machine.logged("registered")
 
 
@@ -139,16 +139,16 @@ async def test_a_server_in_the_middle_is_refused_by_worker_and_client(
     async def is_refused() -> bool:
         return any("certificate" in line["error"] for line in machine.logged(CANNOT))
 
-    await eventually(is_refused, 30, machine.log)
+    await eventually(is_refused, PATIENCE_S, machine.log)
     trust = ssl.create_default_context(cadata=await authorities(evil))
-    async with httpx.AsyncClient(base_url=evil.url, verify=trust) as client:
+    async with async_http_client(evil.url, verify=trust) as client:
         assert (await client.get("/workers")).json() == []
 
 
 async def authorities(server: ServerProcess) -> str:
     unverified = ssl.create_default_context()
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-    async with httpx.AsyncClient(base_url=server.url, verify=unverified) as client:
+    async with async_http_client(server.url, verify=unverified) as client:
         return (await client.get("/ca")).text
 
 
@@ -189,8 +189,8 @@ async def test_the_authority_is_rotated_while_servers_and_clients_run(
         await can_connect(server, first)
 
 
-async def can_connect(server: ServerProcess, pin: str) -> None:
-    with Client(server.url, fingerprint=pin, timeout_s=9, patience_s=0) as client:
+async def can_connect(server: ServerProcess, pin: str, timeout_s: float = PATIENCE_S) -> None:
+    with Client(server.url, fingerprint=pin, timeout_s=timeout_s, patience_s=0) as client:
         await asyncio.to_thread(client.queues)
 
 
@@ -215,4 +215,5 @@ async def test_connections_without_a_handshake_do_not_keep_others_out(
     with ExitStack() as attack:
         for _ in range(500):
             attack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        await can_connect(server, pin_of(server))
+        # Sooner than the handshakes time out.
+        await can_connect(server, pin_of(server), 9)

@@ -4,11 +4,11 @@ import json
 import socket
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.integration.server.processes import Start, phalanx, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.plain_http import async_http_client
 
 
 async def create(store: str, *arguments: str) -> str:
@@ -39,7 +39,7 @@ async def test_a_reachable_server_refuses_requests_without_a_token(
     server = await start(store, "open", "--host=0.0.0.0")
     await server.line("leading")
     port = server.url.rpartition(":")[2]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with async_http_client(f"http://127.0.0.1:{port}") as client:
         assert (await client.get("/healthz")).status_code == 200
         for headers in ({}, bearer("phx_wrong"), bearer(token[:-1])):
             answer = await client.get("/jobs", headers=headers)
@@ -54,7 +54,7 @@ async def test_a_caller_cannot_give_itself_another_address_in_the_audit(
     token = await create(store, "root", "--role=admin")
     server = await start(store, "only")
     await server.line("leading")
-    async with httpx.AsyncClient(base_url=server.url, headers=bearer(token)) as client:
+    async with async_http_client(server.url, headers=bearer(token)) as client:
         forged = {"X-Forwarded-For": "203.0.113.9"}
         submitted = await client.post("/jobs", json={"command": "true"}, headers=forged)
         assert submitted.status_code == 201
@@ -68,7 +68,7 @@ async def test_loopback_needs_a_token_if_the_operator_wants_it(
 ) -> None:
     server = await start(sqlite_at(tmp_path), "only", "--loopback-open=false")
     await server.line("leading")
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with async_http_client(server.url) as client:
         assert (await client.get("/jobs")).status_code == 401
 
 
@@ -79,7 +79,7 @@ async def test_a_running_server_notices_new_and_revoked_tokens(
     server = await start(store, "only", "--loopback-open=false")
     await server.line("leading")
     token = await create(store, "ada", "--namespace=ml")
-    async with httpx.AsyncClient(base_url=server.url, headers=bearer(token)) as client:
+    async with async_http_client(server.url, headers=bearer(token)) as client:
 
         async def status() -> int:
             return (await client.get("/jobs")).status_code

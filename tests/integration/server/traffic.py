@@ -12,7 +12,7 @@ import msgspec
 from phalanx.core.events import WorkerRegistered
 from phalanx.sim.machine import MachineSuperseded, SimulatedMachine, Unregistered
 from phalanx.wire.sync import SyncReply, SyncRequest
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually, pass_time
 from tests.plain_http import async_http_client
 
 
@@ -50,7 +50,7 @@ class Fleet:
                 return False
             return True
 
-        await eventually(asked, 60)
+        await eventually(asked, PATIENCE_S)
         return answers[0]
 
     async def close(self) -> None:
@@ -77,6 +77,8 @@ class Submitter:
             )
             assert answer.status_code in (200, 201), answer.text
             self.acknowledged.append(answer.json()["id"])
+            # The agents run about as many jobs as are submitted, however long the test takes.
+            await pass_time(0.1)
 
     async def more(self, count: int) -> None:
         """Until so many more are acknowledged."""
@@ -87,7 +89,9 @@ class Submitter:
                 self._task.result()
             return len(self.acknowledged) >= wanted
 
-        await eventually(there, 60, lambda: f"{len(self.acknowledged)} of {wanted} were taken")
+        await eventually(
+            there, PATIENCE_S, lambda: f"{len(self.acknowledged)} of {wanted} were taken"
+        )
 
     async def stop(self) -> list[str]:
         self._task.cancel()
@@ -200,7 +204,7 @@ class PlainWorker:
         return self.ran
 
 
-async def all_done(fleet: Fleet, jobs: list[str], seconds: float = 60) -> None:
+async def all_done(fleet: Fleet, jobs: list[str], seconds: float = 3 * PATIENCE_S) -> None:
     """Return when each of these jobs is done."""
     left = dict.fromkeys(jobs)
 
