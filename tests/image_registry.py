@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.ports import free_port
 
 PATIENCE_S = 60
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -42,8 +43,7 @@ class Registry:
     """`docker-registry serve`. Until the end of the block."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._config = folder / "registry.yml"
         self._config.write_text(_CONFIG.format(folder=folder / "data", port=self.port))

@@ -1,14 +1,18 @@
-"""Ports for servers that a test starts."""
+"""Ports for servers that a test starts, and starts again."""
 
-import random
 import socket
-from contextlib import suppress
+
+_kept: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port of this host below those that the system gives to connections, and the tests to gangs:
-    either could take it before a server listens there."""
-    for port in random.sample(range(10_000, 20_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("100 ports are in use")
+    """A port of the loopback address that no other process is given until this one ends.
+
+    A socket that is bound and does not listen keeps it. Servers, which set SO_REUSEADDR, can listen
+    there all the same, one after the other.
+    """
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    _kept.append(bound)
+    return int(bound.getsockname()[1])

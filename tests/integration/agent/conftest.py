@@ -41,7 +41,8 @@ async def small(_served: Fleet, tmp_path: Path) -> AsyncIterator[Fleet]:
 async def impatient(tmp_path: Path) -> AsyncIterator[Fleet]:
     """A server without workers that declares workers lost after 12 seconds."""
     fleet = Fleet(tmp_path)
-    await fleet.serve("--lost-after=12s")
+    # The workers answer every second, so that a busy machine does not make them seem lost.
+    await fleet.serve("--lost-after=12s", "--sync-wait=1s")
     yield fleet
     await fleet.close()
 

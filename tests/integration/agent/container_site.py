@@ -6,9 +6,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.server.waiting import PATIENCE_S, eventually
 
-#: Fails if another attempt of the task runs at the same time.
 WAIT = "echo up >/shared/ready; while ! test -e /shared/go; do sleep 0.1; done; "
-ALONE = "mkdir /shared/alive || { echo >/shared/overlap; exit 9; }; "
+#: Fails if another attempt of the task runs at the same time: each reads a FIFO while it lives, and
+#: one that nobody reads cannot be opened by a writer.
+ALONE = (
+    "mkfifo /shared/alive 2>&-; timeout 1 sh -c 'echo >/shared/alive' &&"
+    " { echo >/shared/overlap; exit 9; }; exec 9<>/shared/alive; "
+)
 
 
 class HasVariables(Protocol):

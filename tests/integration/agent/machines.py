@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 
 from tests.integration.server.processes import COMMAND, ServerProcess, environment, sqlite_at
-from tests.integration.server.waiting import eventually, within
+from tests.integration.server.waiting import PATIENCE_S, eventually, within
 from tests.plain_http import async_http_client
+from tests.ports import free_port
+from tests.worker_processes import spawner_and_guard, spawner_of
 
 #: Longer than a worker takes to start again on a busy machine.
 LOST_AFTER_S = 60
@@ -29,8 +31,10 @@ class Machine:
         self.lines: list[dict[str, Any]] = []
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._registrations = 0  #: in the log before the last start
 
     async def start(self, *flags: str, before: tuple[str, ...] = (), **variables: str) -> None:
+        self._registrations = len(self.logged("registered"))
         self._process = await asyncio.create_subprocess_exec(
             *before,
             *(*COMMAND, "worker", f"--server={self.url}", f"--id={self.name}"),
@@ -63,22 +67,30 @@ class Machine:
 
     @property
     def spawner(self) -> int:
-        return int((self.state / "spawner.lock").read_text())
+        spawner = spawner_of(self.state)
+        assert spawner is not None, f"no spawner\n{self.log()}"
+        return spawner
 
     @property
     def is_up(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def has_registered(self) -> bool:
+        """Whether the server has accepted it since its last start."""
+        return len(self.logged("registered")) > self._registrations
+
     def send(self, number: signal.Signals, *, link: bool = True, spawner: bool = True) -> None:
-        pids = [self.link] if link and self.is_up else []
-        pids += [self.spawner] if spawner and is_alive(self.spawner) else []
-        for pid in pids:
-            os.kill(pid, number)
+        spawner_pid = spawner_of(self.state) if spawner else None
+        for pid in (self.link if link and self.is_up else None, spawner_pid):
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     async def ended(self) -> int:
         assert self._process is not None
         assert self._reading is not None
-        status = await within(60, self._process.wait(), self.log)
+        status = await within(PATIENCE_S, self._process.wait(), self.log)
         await self._reading
         return status
 
@@ -89,8 +101,15 @@ class Machine:
         # The link first: it would start another spawner.
         self.send(signal.SIGKILL, spawner=False)
         await self.ended()
-        if (self.state / "spawner.lock").exists():
-            self.send(signal.SIGKILL, link=False)
+        self.send(signal.SIGKILL, link=False)
+
+    async def cleaned_up(self) -> None:
+        """Wait until its guard, too, has ended, after `kill`: it kills the tasks."""
+
+        async def is_gone() -> bool:
+            return not spawner_and_guard(self.state)
+
+        await eventually(is_gone, PATIENCE_S, self.log)
 
 
 class Fleet:
@@ -101,14 +120,16 @@ class Fleet:
         self.store = sqlite_at(folder)
         self.machines: list[Machine] = []
         self.server: ServerProcess
-        self.client = async_http_client(timeout=20)
+        self.client = async_http_client(timeout=PATIENCE_S)
         self._flags: tuple[str, ...] = ()
+        self._port = free_port()
 
     async def serve(self, *flags: str) -> None:
         self._flags = flags or self._flags
-        port = f"--port={self.server.url.rpartition(':')[2]}" if self.machines else "--port=0"
-        given = (port, f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", "--image-pinning=off")
-        self.server = await ServerProcess.start(self.store, "s", *given, *self._flags)
+        given = (f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", "--image-pinning=off")
+        self.server = await ServerProcess.start(
+            self.store, "s", f"--port={self._port}", *given, *self._flags
+        )
         await self.server.line("leading")
 
     async def work(
@@ -123,31 +144,40 @@ class Fleet:
         return workers
 
     async def ready(self) -> None:
-        """Wait until all running workers are active."""
+        """Wait until all running workers have registered since their start, and are active."""
 
         async def are_active() -> bool:
             listed = {each["id"]: each for each in await self.get("/workers")}
-            up = [machine.name for machine in self.machines if machine.is_up]
-            return all(name in listed and listed[name]["status"] == "active" for name in up)
+            up = [machine for machine in self.machines if machine.is_up]
+            names = [machine.name for machine in up]
+            return all(machine.has_registered for machine in up) and all(
+                name in listed and listed[name]["status"] == "active" for name in names
+            )
 
-        await eventually(are_active, 60, lambda: "\n".join(m.log() for m in self.machines))
+        await eventually(are_active, PATIENCE_S, lambda: "\n".join(m.log() for m in self.machines))
 
     async def clear(self) -> None:
         """End all jobs and workers, and keep the server."""
-        await asyncio.gather(*(machine.kill() for machine in self.machines))
+        await self._end_machines()
         self.machines.clear()
         for job in (await self.get("/jobs?finished=false"))["jobs"]:
-            await self.cancel(job["id"])
+            # It may have ended by now.
+            await self.client.delete(f"{self.server.url}/jobs/{job['id']}")
         for worker in await self.get("/workers"):
             await self.client.delete(f"{self.server.url}/workers/{worker['id']}")
 
         async def is_empty() -> bool:
             return not (await self.get("/jobs?finished=false"))["jobs"]
 
-        await eventually(is_empty, 60, self.server.told)
+        await eventually(is_empty, PATIENCE_S, self.server.told)
+
+    async def _end_machines(self) -> None:
+        await asyncio.gather(*(machine.kill() for machine in self.machines))
+        for machine in self.machines:
+            await machine.cleaned_up()
 
     async def close(self) -> None:
-        await asyncio.gather(*(machine.kill() for machine in self.machines))
+        await self._end_machines()
         await self.client.aclose()
         await self.server.kill()
 
@@ -165,7 +195,7 @@ class Fleet:
         answer = await self.client.delete(f"{self.server.url}/jobs/{job}")
         assert answer.status_code < 300, answer.text
 
-    async def reach(self, job: str, *phases: str, seconds: float = 60) -> dict[str, Any]:
+    async def reach(self, job: str, *phases: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
         seen: list[dict[str, Any]] = [{}]
 
         async def is_in_phase() -> bool:
@@ -180,14 +210,6 @@ class Fleet:
         """The events of a job, oldest first."""
         events: list[dict[str, Any]] = (await self.get(f"/jobs/{job}/events"))["events"]
         return events
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(") ")[2][0] not in "ZX"
 
 
 def guard_of(spawner: int) -> int:

@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.integration.agent.machines import Fleet, is_alive
-from tests.integration.server.waiting import eventually
+from tests.integration.agent.machines import Fleet
+from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.worker_processes import environment_of, is_alive
 
 _LOCK = """
 exec 9>>"$MARKS/lock.$RANK"
@@ -56,8 +57,14 @@ class Ranks:
         starts = [Start(*map(int, line.split())) for line in lines]
         return [start for start in starts if epoch in (None, start.epoch)]
 
-    async def all_run(self, epoch: int, seconds: float = 60) -> list[Start]:
+    async def all_run(self, epoch: int, seconds: float = PATIENCE_S) -> list[Start]:
         """Wait until every rank has started in this epoch and the server knows it."""
+        await self.all_started(epoch, seconds)
+        await self._fleet.reach(self.job, "running")
+        return sorted(self.starts(epoch))
+
+    async def all_started(self, epoch: int, seconds: float = PATIENCE_S) -> None:
+        """Wait until every rank has started in this epoch; some may have ended by then."""
 
         async def started() -> bool:
             return len(self.starts(epoch)) == self.size
@@ -66,8 +73,6 @@ class Ranks:
             return f"{self.starts()}\n{self._fleet.server.told()}"
 
         await eventually(started, seconds, state)
-        await self._fleet.reach(self.job, "running")
-        return sorted(self.starts(epoch))
 
     async def finish(self) -> dict[str, Any]:
         (self.marks / "finish").touch()
@@ -81,12 +86,17 @@ class Ranks:
         async def free() -> bool:
             return not any(_is_held(path) for path in self.marks.glob("lock.*"))
 
-        await eventually(free, 30, lambda: f"still alive: {self.living()}")
+        await eventually(free, PATIENCE_S, lambda: f"still alive: {self.living()}")
         assert not self.living()
         assert not (self.marks / "doubles").exists(), (self.marks / "doubles").read_text()
 
     def living(self) -> list[Start]:
-        return [start for start in self.starts() if is_alive(start.pid)]
+        return [start for start in self.starts() if is_alive(start.pid) and self._is_of(start)]
+
+    def _is_of(self, start: Start) -> bool:
+        """Whether the process id has not been given to another process meanwhile."""
+        own = {f"MARKS={self.marks}", f"PHALANX_ATTEMPT={start.epoch}"}
+        return own <= environment_of(start.pid)
 
     async def kinds(self) -> list[str]:
         return [event["kind"] for event in await self._fleet.events(self.job)]

@@ -16,7 +16,10 @@ from tests.ports import free_port
 from tests.requirements import require_programs, require_root
 
 #: The programs of the image.
-_APPLETS = "sh cat cp echo env grep head id ls mkdir rmdir sleep tail test touch true false sync rm"
+_APPLETS = (
+    "sh cat cp echo env false grep head id ls mkdir mkfifo rm rmdir sleep sync tail test timeout"
+    " touch true"
+)
 #: The login of a registry that asks for one, and the line of its password file.
 LOGIN = "user:password"
 _PASSWORD_LINE = "user:$2b$04$gHBRg8KboDfEkxjGETlLB.GTKjNmjAV0j5FPAhGvAt3DsOy9VaXmO"  # noqa: S105

@@ -19,7 +19,7 @@ from tests.integration.agent.container_site import (
     container_pids,
     name_of,
 )
-from tests.integration.agent.machines import Fleet, Machine, is_alive
+from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.agent.registry import (
     NEEDED,
     Registry,
@@ -27,6 +27,7 @@ from tests.integration.agent.registry import (
     require_podman,
 )
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.worker_processes import is_alive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -327,7 +328,6 @@ async def test_a_container_outlives_the_link_and_not_the_spawner(
         return not any(map(is_alive, processes))
 
     await eventually(are_dead, PATIENCE_S, machine.log)
-    (site.shared / "alive").rmdir()
     (site.shared / "go").touch()
     done = await site.fleet.reach(job, "done")
     assert done["attempt"] > 1

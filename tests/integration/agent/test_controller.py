@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from phalanx.agent.task_files import TaskFile
 from phalanx.core.model import Blob
 from phalanx.core.time_units import SECOND
 from phalanx.wire.sync import Reported, TaskInstruction, TaskReport, TaskSpec, Want
-from tests.integration.server.waiting import eventually, within
+from tests.integration.server.waiting import PATIENCE_S, eventually, within
 
 TASK, EPOCH = KEY = ("j-1.0", 2)
 CHECKPOINT = Blob("j-1.0-1", 4)
@@ -62,9 +63,11 @@ class TestServer:
                 status, body = self._reply(path)
                 writer.write(f"HTTP/1.1 {status} -\r\nContent-Length: {len(body)}\r\n\r\n".encode())
                 writer.write(body)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # A client that goes with a reply on its way resets the connection.
             writer.close()
-            await writer.wait_closed()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     def _reply(self, path: str) -> tuple[int, bytes]:
         return next((reply for part, reply in self.replies.items() if part in path), (404, b"{}"))
@@ -75,7 +78,7 @@ class TestServer:
     async def close(self) -> None:
         """Stop listening, and wait until the client has closed its connections."""
         self._server.close()
-        await within(30, asyncio.gather(*self._connections))
+        await within(PATIENCE_S, asyncio.gather(*self._connections))
 
 
 class Worker:
@@ -93,7 +96,7 @@ class Worker:
 
     async def start(self) -> None:
         self._client = LeaderClient((await self.server.start(),), lambda: None)
-        self._spawner = await within(30, SpawnerClient.connect(self.state_dir))
+        self._spawner = await within(PATIENCE_S, SpawnerClient.connect(self.state_dir))
         self.controller = AttemptController(
             "w", self._spawner, self.state_dir, self._client, TaskPolicy()
         )
@@ -111,7 +114,7 @@ class Worker:
 
     async def close(self) -> None:
         self._spawner.send(StopAll(kill=True), QuitWhenIdle())
-        await within(30, self._tasks[0])
+        await within(PATIENCE_S, self._tasks[0])
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -121,7 +124,7 @@ class Worker:
 
     def instruct(self, want: Want, command: str = "true", **spec: object) -> bool:
         env = {"FOLDER": str(self.folder)}
-        task_spec = TaskSpec(command, env, 10 * SECOND, **spec)  # type: ignore[arg-type]
+        task_spec = TaskSpec(command, env, 600 * SECOND, **spec)  # type: ignore[arg-type]
         has_spec = want in (Want.PREPARE, Want.RUN)
         instruction = TaskInstruction(TASK, EPOCH, want, task_spec if has_spec else None)
         return self.controller.follow((instruction,))
@@ -144,7 +147,7 @@ class Worker:
         async def ask() -> bool:
             return is_true()
 
-        await eventually(ask, 30, lambda: f"{self.report()} {self.server.requests}")
+        await eventually(ask, PATIENCE_S, lambda: f"{self.report()} {self.server.requests}")
 
 
 @pytest_asyncio.fixture

@@ -19,9 +19,10 @@ from tests.integration.agent.container_site import (
     container_pids,
 )
 from tests.integration.agent.docker_daemon import SAME_GROUP, DockerDaemon, require_docker
-from tests.integration.agent.machines import Fleet, is_alive
+from tests.integration.agent.machines import Fleet
 from tests.integration.agent.registry import Registry
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.worker_processes import is_alive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -138,7 +139,6 @@ async def test_a_container_outlives_the_link_and_not_the_spawner(site: Site) -> 
         return not any(is_alive(pid) for pid in processes)
 
     await eventually(are_gone, PATIENCE_S, machine.log)
-    (site.shared / "alive").rmdir()
     await site.written("ready")
     (site.shared / "go").touch()
     done = await site.fleet.reach(job, "done")
@@ -156,7 +156,7 @@ async def test_a_start_that_the_daemon_finishes_late_is_no_second_attempt(site: 
     await site.set_secret("data", {"bucket": "s3-7f3a91"})
     daemon.hold.touch()
     env = {"BUCKET": "${resources.data.bucket}"}
-    job = await site.submit(f"{ALONE} {WAIT} rmdir /shared/alive", env=env, backoff="0s")
+    job = await site.submit(ALONE + WAIT, env=env, backoff="0s")
 
     async def is_starting() -> bool:
         return daemon.held.exists()

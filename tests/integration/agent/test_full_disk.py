@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.agent.ranks import Ranks
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.requirements import require_root
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,7 +68,7 @@ async def test_ends_are_reported_and_nothing_runs_twice_while_the_disk_is_full(
     async def are_up() -> bool:
         return len(runs(ranks.marks)) == len(running)
 
-    await eventually(are_up, 60, machine.log)
+    await eventually(are_up, PATIENCE_S, machine.log)
     filler = fill(disk)
     late = await submit(small, ranks.marks, "late")
     events: list[str] = []
@@ -77,7 +77,7 @@ async def test_ends_are_reported_and_nothing_runs_twice_while_the_disk_is_full(
         events[:] = [str(each) for each in await small.events(late)]
         return any("No space left on device" in each for each in events)
 
-    await eventually(is_refused, 60, lambda: f"{events}\n{machine.log()}")
+    await eventually(is_refused, PATIENCE_S, lambda: f"{events}\n{machine.log()}")
     (ranks.marks / "finish").touch()
     for job in running:
         await small.reach(job, "done")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.agent.machines import Fleet
 from tests.integration.agent.ranks import WORK, Ranks
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -206,7 +206,7 @@ async def test_ranks_with_much_output_are_not_blocked_and_their_last_lines_arriv
     async def is_cleaned_up() -> bool:
         return not any(list((each.state / "attempts").iterdir()) for each in fleet.machines)
 
-    await eventually(is_cleaned_up, 60)
+    await eventually(is_cleaned_up, PATIENCE_S)
     for rank in range(8):
         answer = await fleet.client.get(f"{fleet.server.url}/jobs/{ranks.job}/logs?task={rank}")
         assert answer.text.endswith(f"\nlast line of {rank}\n"), answer.text[-200:]

@@ -9,7 +9,8 @@ import pytest_asyncio
 
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.server.processes import phalanx, sqlite_at
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.worker_processes import is_alive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,14 +49,16 @@ async def test_a_worker_joins_once_and_renews_its_credential_while_its_task_runs
     await guarded.reach(job, "running")
 
     async def is_renewed_twice() -> bool:
-        return len(machine.logged("renewed the credential")) >= 2
+        return len(machine.logged("renewed the credential")) >= renewed + 2
 
-    await eventually(is_renewed_twice, 30, machine.log)
+    renewed = 0
+    await eventually(is_renewed_twice, PATIENCE_S, machine.log)
     # Without the join token, on the credential alone; the task is taken over.
     machine.send(signal.SIGKILL, spawner=False)
     await machine.ended()
+    renewed = len(machine.logged("renewed the credential"))
     await machine.start()
-    await eventually(is_renewed_twice, 30, machine.log)
+    await eventually(is_renewed_twice, PATIENCE_S, machine.log)
     stop.touch()
     await guarded.reach(job, "done")
     assert not machine.logged("refused by server")
@@ -75,10 +78,10 @@ async def test_a_revoked_worker_kills_its_tasks_and_exits(guarded: Fleet, tmp_pa
     async def has_started() -> bool:
         return pid.exists() and bool(pid.read_text().strip())
 
-    await eventually(has_started, 30, machine.log)
+    await eventually(has_started, PATIENCE_S, machine.log)
     await revoke(guarded, f"worker:{machine.name}")
     assert await machine.ended() == 1
-    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    assert not is_alive(int(pid.read_text()))
     [line] = machine.logged("credential revoked")
     assert "remove the file `credential`" in line["error"]
     # It stays out, join token or not, until an operator removes the credential.
@@ -103,7 +106,7 @@ async def test_a_second_machine_cannot_take_a_name_that_has_joined(guarded: Flee
     async def is_refused() -> bool:
         return bool(twin.logged("refused by server"))
 
-    await eventually(is_refused, 30, twin.log)
+    await eventually(is_refused, PATIENCE_S, twin.log)
     refusal = twin.logged("refused by server")[0]["error"]
     assert f"phalanx token revoke worker:{machine.name}" in refusal
     assert not machine.logged("worker superseded")
@@ -114,4 +117,4 @@ async def test_a_second_machine_cannot_take_a_name_that_has_joined(guarded: Flee
     async def has_joined() -> bool:
         return bool(twin.logged("registered"))
 
-    await eventually(has_joined, 60, twin.log)
+    await eventually(has_joined, PATIENCE_S, twin.log)

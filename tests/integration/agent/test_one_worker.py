@@ -8,7 +8,7 @@ import pytest
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.agent.ranks import WORK, Ranks
 from tests.integration.server.processes import phalanx, sqlite_at
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -60,21 +60,32 @@ async def test_a_wrong_setting_is_named(flag: str, words: str, tmp_path: Path) -
 
 
 async def test_output_that_the_disk_cannot_take_is_dropped_and_the_task_continues(
-    small: Fleet,
+    small: Fleet, tmp_path: Path
 ) -> None:
     machine = Machine(small.folder, "full", small.server.url)
     small.machines.append(machine)
     # No file may grow beyond a quarter of a MiB: to the spawner that is a full disk.
     await machine.start(before=("sh", "-c", 'ulimit -f 512; exec "$@"', "sh"))
     await small.ready()
-    job = await small.submit(command="head -c 9000000 /dev/zero; sleep 1.2; echo; echo the end")
-    await small.reach(job, "done")
+    noted = tmp_path / "noted"
+    lines = f"while [ ! -e {noted} ]; do echo; sleep 0.1; done; echo the end"
+    job = await small.submit(command=f"head -c 9000000 /dev/zero; {lines}")
+
+    async def after_the_note() -> str:
+        """The output after the line that says what is missing."""
+        answer = await small.client.get(f"{small.server.url}/jobs/{job}/logs?task=0")
+        return str(answer.text.rpartition("bytes of output: File too large]\n")[2])
 
     async def is_noted() -> bool:
-        answer = await small.client.get(f"{small.server.url}/jobs/{job}/logs?task=0")
-        return "bytes of output: File too large]\n\nthe end\n" in answer.text
+        return set(await after_the_note()) == {"\n"}
 
-    await eventually(is_noted, 30)
+    async def is_complete() -> bool:
+        return (await after_the_note()).strip("\n") == "the end"
+
+    await eventually(is_noted, PATIENCE_S)
+    noted.touch()
+    await small.reach(job, "done")
+    await eventually(is_complete, PATIENCE_S)
 
 
 async def test_a_token_authenticates_the_worker_and_is_not_passed_to_tasks(tmp_path: Path) -> None:
@@ -108,7 +119,7 @@ async def test_progress_is_reported_with_its_steps_and_checkpoints(
     async def is_safe() -> bool:
         return "WorkSaved" in await ranks.kinds()
 
-    await eventually(is_safe, 30)
+    await eventually(is_safe, PATIENCE_S)
     await ranks.finish()
 
 
@@ -137,7 +148,7 @@ async def test_a_task_is_stopped_at_its_time_limit_without_the_server(
     await small.work(1)
     ranks = Ranks(small, tmp_path / "gang", size=1)
     await ranks.submit(time_limit="3s")
-    await ranks.all_run(1)
+    await ranks.all_started(1)
     await small.server.kill()
     await ranks.are_gone()
     await small.serve()
@@ -160,7 +171,7 @@ async def test_instructions_from_a_server_of_another_cluster_are_ignored(
             "another cluster" in line["error"] for line in machine.logged("cannot reach server")
         )
 
-    await eventually(is_noticed, 30)
+    await eventually(is_noticed, PATIENCE_S)
     assert len(ranks.living()) == 1
     await small.server.kill()
     small.store = ours

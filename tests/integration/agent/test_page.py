@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.agent.machines import Fleet, Machine
-from tests.integration.server.waiting import eventually
 from tests.requirements import require_root
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,16 +45,18 @@ async def test_every_command_on_the_page_starts_a_worker(
     if "--task-uids" in words:
         require_root("only root can run tasks as other users")
     machine = Machine(tmp_path, name, small.server.url)
+    if "--state-dir" in words:
+        machine.state = Path(words[words.index("--state-dir") + 1])
     small.machines.append(machine)
     # The flags of the page come last, so they take precedence.
     await machine.start(*words[2:])
 
-    async def is_registered() -> bool:
-        return any(each["id"] == name for each in await small.get("/workers"))
-
-    await eventually(is_registered, 30, machine.log)
+    await small.ready()
+    assert name in [each["id"] for each in await small.get("/workers")]
     machine.send(signal.SIGTERM, spawner=False)
     assert await machine.ended() == 0
+    await machine.kill()  # with --keep, its spawner lives on
+    await machine.cleaned_up()
 
 
 async def test_every_flag_is_on_the_page() -> None:

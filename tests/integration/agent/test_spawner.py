@@ -26,8 +26,9 @@ from phalanx.agent.messages import (
 )
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.time_units import SECOND
-from tests.integration.agent.machines import guard_of, is_alive
-from tests.integration.server.waiting import eventually, within
+from tests.integration.agent.machines import guard_of
+from tests.integration.server.waiting import PATIENCE_S, eventually, within
+from tests.worker_processes import is_alive
 
 KEY = ("j-1.0", 1)
 #: Starts two processes that try to escape, then works until it is killed.
@@ -53,9 +54,9 @@ class TestLink:
         self._messages: AsyncIterator[SpawnerMessage]
 
     async def connect(self) -> SpawnerSnapshot:
-        self._client = await within(30, SpawnerClient.connect(self.state_dir))
+        self._client = await within(PATIENCE_S, SpawnerClient.connect(self.state_dir))
         self._messages = self._client.messages()
-        snapshot = await within(30, anext(self._messages))
+        snapshot = await within(PATIENCE_S, anext(self._messages))
         assert isinstance(snapshot, SpawnerSnapshot)
         return snapshot
 
@@ -71,7 +72,7 @@ class TestLink:
                     if status.key == key and status.has_ended == ended:
                         return status
 
-        return await within(30, arrived())
+        return await within(PATIENCE_S, arrived())
 
     def run(self, command: str | tuple[str, ...], key: AttemptKey = KEY) -> RunAttempt:
         env = {"PATH": os.environ["PATH"], "FOLDER": str(self.folder)}
@@ -97,7 +98,7 @@ class TestLink:
             async for _ in self._messages:
                 pass
 
-        await within(30, ended())
+        await within(PATIENCE_S, ended())
         self.disconnect()
 
 
@@ -186,7 +187,7 @@ async def test_a_spawner_that_is_killed_leaves_no_process(tmp_path: Path, by: st
     async def are_up() -> bool:
         return len(link.task_pids()) == 3
 
-    await eventually(are_up, 30)
+    await eventually(are_up, PATIENCE_S)
     spawner = link.spawner_pid
     link.disconnect()
     if by == "the next spawner":
@@ -197,7 +198,7 @@ async def test_a_spawner_that_is_killed_leaves_no_process(tmp_path: Path, by: st
     async def is_dead() -> bool:
         return not is_alive(spawner)
 
-    await eventually(is_dead, 30)
+    await eventually(is_dead, PATIENCE_S)
     if by == "the next spawner":
         await link.connect()
         assert not any(map(is_alive, link.task_pids())), "they are killed before it accepts a link"
@@ -206,7 +207,7 @@ async def test_a_spawner_that_is_killed_leaves_no_process(tmp_path: Path, by: st
     async def are_gone() -> bool:
         return not any(map(is_alive, link.task_pids()))
 
-    await eventually(are_gone, 30)
+    await eventually(are_gone, PATIENCE_S)
     snapshot = await link.connect()
     assert [(status.key, status.gone) for status in snapshot.attempts] == [(KEY, True)]
     await link.quit()

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.agent.machines import Fleet
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.requirements import require_root
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -81,7 +81,7 @@ async def test_a_task_cannot_reach_the_tasks_of_another_namespace(
     async def runs() -> bool:
         return (shared / "victim").exists()
 
-    await eventually(runs, 60, mapped.machines[0].log)
+    await eventually(runs, PATIENCE_S, mapped.machines[0].log)
     pid, uid, home, user, folder = (shared / "victim").read_text().split()
     assert _UIDS[0] <= int(uid) <= _UIDS[1]
     assert user == uid
@@ -105,7 +105,7 @@ async def test_a_task_cannot_reach_the_tasks_of_another_namespace(
     async def is_saved() -> bool:
         return "TaskCheckpointSaved" in [e["kind"] for e in await mapped.events(victim)]
 
-    await eventually(is_saved, 60)
+    await eventually(is_saved, PATIENCE_S)
 
 
 async def test_tasks_start_after_the_folder_of_the_attempts_was_removed(
@@ -143,7 +143,7 @@ async def test_a_task_cannot_kill_the_spawner_while_other_tasks_of_its_user_star
     async def kills() -> bool:
         return (shared / "killing").exists()
 
-    await eventually(kills, 60, mapped.machines[0].log)
+    await eventually(kills, PATIENCE_S, mapped.machines[0].log)
     others = [await mapped.submit(**a_job("true", shared, namespace="a")) for _ in range(10)]
     for other in others:
         await mapped.reach(other, "done")

@@ -11,10 +11,11 @@ import pytest
 
 from phalanx.agent.messages import TaskLimits
 from phalanx.agent.spawner import cgroups, group_folder, process_tree
-from tests.integration.agent.machines import Fleet, Machine, guard_of, is_alive
+from tests.integration.agent.machines import Fleet, Machine, guard_of
 from tests.integration.agent.ranks import WORK, Ranks
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.requirements import leave_out
+from tests.worker_processes import is_alive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,13 +35,15 @@ for family in range(16):
 while True:
     signal.pause()
 """
-#: A daemon that has removed its tag; it records every SIGTERM.
+#: A daemon that has removed its tag; it records every SIGTERM, and exits then with "obey".
 _HIDING = """
 import os, resource, signal, sys
 marks = os.environ["MARKS"]
 def record(*_):
     with open(marks + "/terms", "a") as file:
         file.write("term\\n")
+    if "obey" in sys.argv:
+        os._exit(0)
 signal.signal(signal.SIGTERM, record)
 none = resource.RLIM_INFINITY
 if os.fork():
@@ -66,14 +69,14 @@ def forking(tmp_path: Path) -> str:
 @pytest.fixture
 def hiding(tmp_path: Path) -> str:
     (tmp_path / "hiding.py").write_text(_HIDING)
-    return f"python3 {tmp_path / 'hiding.py'}; "
+    return f"python3 {tmp_path / 'hiding.py'}"
 
 
 async def there_is(path: Path) -> None:
     async def is_there() -> bool:
         return path.exists()
 
-    await eventually(is_there, 60, lambda: f"no {path}")
+    await eventually(is_there, PATIENCE_S, lambda: f"no {path}")
 
 
 def group_of(machine: Machine) -> Path:
@@ -111,12 +114,19 @@ async def test_a_process_without_a_tag_gets_sigterm_and_is_killed_with_its_task(
     [machine] = await small.work(1)
     group = group_of(machine)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit(hiding + WORK, grace="2s")
+    # Far more than it needs, also on a busy machine: it is not killed before it has its signal.
+    await ranks.submit(f"{hiding} obey; {WORK}", grace="10m")
     await there_is(ranks.marks / "hidden")
     await small.cancel(ranks.job)
     await small.reach(ranks.job, "cancelled")
     await ranks.are_gone()
     assert (ranks.marks / "terms").read_text() == "term\n"
+    stubborn = Ranks(small, tmp_path / "stubborn", size=1)
+    await stubborn.submit(f"{hiding}; {WORK}", grace="1s")
+    await there_is(stubborn.marks / "hidden")
+    await small.cancel(stubborn.job)
+    await small.reach(stubborn.job, "cancelled")
+    await stubborn.are_gone()
     assert below(group) == []
 
 
@@ -126,7 +136,7 @@ async def test_a_process_without_a_tag_does_not_outlive_a_task_that_exits(
     [machine] = await small.work(1)
     group_of(machine)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit(hiding + 'while [ ! -e "$MARKS/hidden" ]; do sleep 0.1; done')
+    await ranks.submit(hiding + '; while [ ! -e "$MARKS/hidden" ]; do sleep 0.1; done')
     await small.reach(ranks.job, "done")
     await ranks.are_gone()
 
@@ -138,7 +148,7 @@ async def test_processes_of_a_killed_spawner_are_killed_with_its_control_group(
     [machine] = await small.work(1)
     group = group_of(machine)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit(hiding + WORK, restart="never")
+    await ranks.submit(f"{hiding}; {WORK}", restart="never")
     await there_is(ranks.marks / "hidden")
     await small.reach(ranks.job, "running")
     dying = machine.spawner
@@ -155,7 +165,7 @@ async def test_processes_of_a_killed_spawner_are_killed_with_its_control_group(
     async def is_removed() -> bool:
         return not group.exists()
 
-    await eventually(is_removed, 30)
+    await eventually(is_removed, PATIENCE_S)
 
 
 async def test_a_worker_that_shuts_down_removes_its_control_group(small: Fleet) -> None:
@@ -168,7 +178,7 @@ async def test_a_worker_that_shuts_down_removes_its_control_group(small: Fleet) 
     async def has_exited() -> bool:
         return not is_alive(spawner)
 
-    await eventually(has_exited, 30)
+    await eventually(has_exited, PATIENCE_S)
     assert not group.exists()
 
 
@@ -198,7 +208,7 @@ async def test_without_control_groups_the_processes_of_a_task_are_found_by_their
     assert not machine.logged("spawner died")
     # A process without its tag cannot be told from others. The log of the spawner names it.
     ranks = Ranks(small, tmp_path / "hidden", size=1)
-    await ranks.submit(hiding + 'while [ ! -e "$MARKS/hidden" ]; do sleep 0.1; done')
+    await ranks.submit(hiding + '; while [ ! -e "$MARKS/hidden" ]; do sleep 0.1; done')
     await small.reach(ranks.job, "done")
     hidden = int((ranks.marks / "hidden").read_text())
     try:
@@ -207,7 +217,7 @@ async def test_without_control_groups_the_processes_of_a_task_are_found_by_their
         async def is_named() -> bool:
             return log.read_text().count(line) == 1
 
-        await eventually(is_named, 30, log.read_text)
+        await eventually(is_named, PATIENCE_S, log.read_text)
     finally:
         os.kill(hidden, signal.SIGKILL)
 
