@@ -1,6 +1,7 @@
 """The first gang of every queue, and the gangs that have been pending for too long."""
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from phalanx.plan.fairshare.shares import FairShares
@@ -13,7 +14,8 @@ SHARES_IF_LATE = 2.5
 
 
 class QueueSurvey(NamedTuple):
-    keyed: list[KeyedBucket]  #: all buckets, except those whose gangs must not start
+    #: By queue: its buckets in their order, except those whose gangs must not start.
+    keyed: dict[str, list[KeyedBucket]]
     firsts: list[Bucket]  #: the first gang of every queue, as its bucket
     late: set[str]  #: jobs that are late, at most one of each queue
     overdue: set[str]  #: those of them that are overdue
@@ -24,35 +26,35 @@ def survey(state: Moment, never_start: Collection[Bucket]) -> QueueSurvey:
 
     Of gangs with equal requests only the first counts.
     """
+    restricted = {bucket.first.queue for bucket in never_start}
+    keyed: dict[str, list[KeyedBucket]] = {}
+    oldest: list[PendingGang] = []
+    for queue, order in state.in_order().items():
+        keyed[queue] = order.keyed
+        if queue in restricted:
+            keyed[queue] = [each for each in order.keyed if each[2] not in never_start]
+        if state.now >= order.late_from:
+            oldest += _oldest_late(state, keyed[queue])
+    late = {gang.job for gang in oldest}
+    overdue = {gang.job for gang in oldest if is_overdue(state, gang)}
+    return QueueSurvey(keyed, first_of_each(keyed.values()), late, overdue)
+
+
+def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> list[PendingGang]:
+    """The late gang of a queue that has been pending for longest, if there is one."""
     policy, now = state.policy, state.now
-    keyed: list[KeyedBucket] = []
-    oldest: dict[str, PendingGang] = {}
-    for number, bucket in enumerate(state.pending.buckets.values()):
-        if never_start and bucket in never_start:
-            continue
-        starves_at, before, after, late_from = bucket.keys(policy)
-        keyed.append((before if now < starves_at else after, number, bucket))
-        if now < late_from:
-            continue
-        queue, head = bucket.first.queue, bucket.head
-        other = oldest.get(queue)
-        is_oldest = other is None or (head.since or 0) < (other.since or 0)
-        if is_oldest and is_late(state, head):
-            oldest[queue] = head
-    late = {gang.job for gang in oldest.values()}
-    overdue = {gang.job for gang in oldest.values() if is_overdue(state, gang)}
-    return QueueSurvey(keyed, first_of_each_queue(keyed), late, overdue)
+    since = sorted(
+        (bucket.head.since or 0, number, bucket)
+        for _, number, bucket in keyed
+        if now >= bucket.keys(policy)[3]
+    )
+    heads = (bucket.head for _, _, bucket in since)
+    return [*islice((gang for gang in heads if is_late(state, gang)), 1)]
 
 
-def first_of_each_queue(keyed: Iterable[KeyedBucket]) -> list[Bucket]:
+def first_of_each(queues: Iterable[list[KeyedBucket]]) -> list[Bucket]:
     """The bucket with the first gang of every queue."""
-    firsts: dict[str, KeyedBucket] = {}
-    for each in keyed:
-        queue = each[2].first.queue
-        first = firsts.get(queue)
-        if first is None or each[0] < first[0]:
-            firsts[queue] = each
-    return [bucket for _, _, bucket in firsts.values()]
+    return [keyed[0][2] for keyed in queues if keyed]
 
 
 def deserve_starving(shares: FairShares, state: Moment, firsts: list[Bucket]) -> None:

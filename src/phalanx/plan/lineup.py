@@ -5,13 +5,14 @@ Of those gangs only the first few are served: others may be evicted for them, or
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.first_gangs import deserve_starving, first_of_each_queue, survey
+from phalanx.plan.first_gangs import deserve_starving, first_of_each, survey
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.order import Candidate, Prospect
@@ -33,17 +34,14 @@ class Lineup:
         self.turns: set[str] = set()
         self.has_left_out = False
         #: Buckets whose gangs must not start now, or never fit.
-        self._never_start: dict[Bucket, Reason] = {}
-        has_stopped, version = work.has_stopped_queues, work.state.capacity_version
-        for bucket in work.pending.buckets.values():
-            never = bucket.never
-            is_known = never is not None and never[0] is version
-            reason = never[1] if never and is_known else work.state.never_fits(bucket)
-            if has_stopped:
-                reason = work.stopped(bucket.first) or reason
-            if reason is not None:
-                self._never_start[bucket] = reason
-                work.reasons.of_bucket(bucket, 0, reason)
+        self._never_start = work.state.never_fitting()
+        self._orders = work.state.in_order()
+        for order in self._orders.values() if work.has_stopped_queues else ():
+            buckets = [bucket for _, _, bucket in order.keyed]
+            if (stopped := work.stopped(buckets[0].first)) is not None:
+                self._never_start.update(dict.fromkeys(buckets, stopped))
+        for bucket, reason in self._never_start.items():
+            work.reasons.of_bucket(bucket, 0, reason)
         self._survey = survey(work.state, self._never_start)
         #: Jobs that are late, at most one of each queue: they go before the others of their queue.
         #: Those of them that are overdue go before all queues.
@@ -65,20 +63,27 @@ class Lineup:
         of the pass."""
         work = self._work
         most_fit, most = work.capacity.most_fit, work.capacity.most
-        fitting: list[KeyedBucket] = []
-        short: list[KeyedBucket] = []
-        for keyed in self._survey.keyed:
-            bucket = keyed[2]
-            fits = most.get(bucket.fit_key)
-            if fits is None:
-                fits = most_fit(*bucket.fit_key)
-            (short if bucket.need > fits else fitting).append(keyed)
+        fitting: dict[str, list[KeyedBucket]] = {}
+        for queue, keyed in self._survey.keyed.items():
+            fitting[queue] = fitting_of_queue = []
+            for each in keyed:
+                bucket = each[2]
+                fits = most.get(bucket.fit_key)
+                if fits is None:
+                    fits = most_fit(*bucket.fit_key)
+                if bucket.need <= fits:
+                    fitting_of_queue.append(each)
         for bucket in self._never_start:
             most_fit(*bucket.fit_key)
         self.requests.update(request for request, _ in most)
         self.domains.update(label for _, label in most if label is not None)
         self._served_short = self._worth_serving()
-        work.order.add_buckets(fitting, [each for each in short if each[2] in self._served_short])
+        short = [
+            bucket.keyed(work.policy, work.now)
+            for bucket in self._served_short
+            if bucket.need > most[bucket.fit_key] and bucket not in self._never_start
+        ]
+        work.order.add_buckets(fitting, short)
         for group in groups_of(work.pending):
             self._add_group(group)
 
@@ -89,10 +94,15 @@ class Lineup:
         work, keyed, firsts = self._work, self._survey.keyed, self._survey.firsts
         policy, pending = work.policy, work.pending
         if not work.state.running.ending or not policy.backfill:
-            keyed = [each for each in keyed if self._may_take(each[2].head)]
-            firsts = first_of_each_queue(keyed)
-        best = heapq.nsmallest(2 * policy.heads, keyed)
-        turns = heapq.nsmallest(policy.searches + 1, self._with_turn(keyed))
+            keyed = {
+                queue: [each for each in buckets if self._may_take(each[2].head)]
+                for queue, buckets in keyed.items()
+            }
+            firsts = first_of_each(keyed.values())
+        buckets = len(pending.buckets)
+        best = islice(heapq.merge(*keyed.values()), min(2 * policy.heads, buckets))
+        with_turn = heapq.merge(*(self._with_turn(*each) for each in keyed.items()))
+        turns = list(islice(with_turn, min(policy.searches + 1, buckets)))
         self.has_left_out = len(turns) > policy.searches
         turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
@@ -108,18 +118,16 @@ class Lineup:
             return True
         return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
 
-    def _with_turn(self, keyed: list[KeyedBucket]) -> Iterator[KeyedBucket]:
-        """The buckets whose first gang may evict others and has not had its turn in this round."""
-        might_find, may_evict = self._work.search.might_find, self._work.may_evict
-        done = self._work.state.cursor.done
-        answers: dict[tuple[str, int], bool] = {}
-        for each in keyed:
+    def _with_turn(self, queue: str, keyed: Iterable[KeyedBucket]) -> Iterator[KeyedBucket]:
+        """The buckets of a queue whose first gang may evict others and has not had its turn in this
+        round."""
+        search, may_evict = self._work.search, self._work.may_evict
+        priorities, done = self._orders[queue].priorities, self._work.state.cursor.done
+        able = {each for each in priorities if search.might_find(queue, each)}
+        for each in keyed if able else ():
             first = each[2].first
-            kind = (first.queue, first.priority)
-            answer = answers.get(kind)
-            if answer is None:
-                answer = answers[kind] = might_find(*kind)
-            if answer and may_evict(first) and not (done and each[2].head.job in done):
+            is_able = first.priority in able and may_evict(first)
+            if is_able and not (done and each[2].head.job in done):
                 yield each
 
     def _add_group(self, group: GangGroup) -> None:

@@ -5,10 +5,9 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
-from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,10 +24,6 @@ from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 
 _Key = tuple[object, ...]
-
-#: After so many candidates of a queue without a prospect, or one of so many of all its candidates,
-#: all of them are looked at.
-_HOPELESS = 8
 
 
 class Candidate(NamedTuple):
@@ -72,6 +67,32 @@ def _candidate(entry: _Entry | KeyedBucket) -> Candidate:
     return Candidate((head,), head, candidate, 0)
 
 
+class _QueueCandidates:
+    """The candidates of one queue: buckets in reverse order, and a heap of all others."""
+
+    __slots__ = ("buckets", "heap")
+
+    def __init__(self) -> None:
+        self.buckets: list[KeyedBucket] = []
+        self.heap: list[_Entry | KeyedBucket] = []
+
+    def first(self) -> _Entry | KeyedBucket | None:
+        buckets, heap = self.buckets, self.heap
+        if buckets and (not heap or buckets[-1][:2] < heap[0][:2]):
+            return buckets[-1]
+        return heap[0] if heap else None
+
+    def remove_first(self) -> None:
+        if self.buckets and self.first() is self.buckets[-1]:
+            self.buckets.pop()
+        else:
+            heapq.heappop(self.heap)
+
+    def __contains__(self, bucket: Bucket) -> bool:
+        found = any(each[2] is bucket for each in self.buckets)
+        return found or any(_candidate(entry).bucket is bucket for entry in self.heap)
+
+
 class LineupView(Protocol):
     """What the order asks about the gangs of a pass."""
 
@@ -107,10 +128,9 @@ class ServingOrder:
         self._shares = shares
         self._now = now
         self._users = users
-        self._heaps: dict[str, list[_Entry | KeyedBucket]] = {name: [] for name in shares.branches}
-        self._count = 0
-        #: Buckets that have a candidate in a heap.
-        self._buckets: set[Bucket] = set()
+        self._candidates = {name: _QueueCandidates() for name in shares.branches}
+        #: The last number of an entry that is no bucket: those come after buckets of equal keys.
+        self._count = 1 << 62
         #: By queue: the next candidate of it and of the queues below it, and the rank of the queue
         #: among its siblings, once it was needed.
         self._next: dict[str, Candidate | None] = {}
@@ -125,32 +145,39 @@ class ServingOrder:
 
     def __contains__(self, bucket: Bucket) -> bool:
         """Whether a gang of the bucket is still to be served."""
-        return bucket in self._buckets
+        return bucket in self._candidates[bucket.first.queue]
 
-    def add_buckets(self, fitting: Collection[KeyedBucket], short: Collection[KeyedBucket]) -> None:
+    def add_buckets(
+        self, fitting: Mapping[str, list[KeyedBucket]], short: Collection[KeyedBucket]
+    ) -> None:
         """Add the first gangs of all buckets that are served, before anything else is added.
 
-        If several queues request something, a gang that does not fit and is larger than the share
-        of its queue comes last, so that its queue is not compared by it.
+        `fitting` are by queue and in order. If several queues request something, a gang that does
+        not fit and is larger than the share of its queue comes last, so that its queue is not
+        compared by it.
         """
-        shares, heaps, late, last = self._shares, self._heaps, self._late, self._last
+        shares = self._shares
         for _, _, bucket in short if shares.is_contended else ():
             need, _ = bucket.amounts(shares.table)
             if not shares.share_could_hold(bucket.first.queue, need):
-                last.add(bucket)
-        for keyed in chain(fitting, short):
-            key, number, bucket = keyed
-            entry: _Entry | KeyedBucket = keyed
+                self._last.add(bucket)
+        others = list(short)
+        for queue, in_order in fitting.items():
             if self._users is not None:
-                candidate, head = _candidate(keyed), bucket.head
-                entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
-            elif bucket in last or (late and bucket.head.job in late):
-                entry = ((self._line(bucket.head, bucket), *key[1:]), number, bucket)
-            heaps[bucket.first.queue].append(entry)
-            self._count = max(self._count, number)
-        self._buckets.update(keyed[2] for keyed in chain(fitting, short))
-        for heap in heaps.values():
-            heapq.heapify(heap)
+                others += in_order
+            elif self._late:
+                late = [each for each in in_order if each[2].head.job in self._late]
+                self._candidates[queue].buckets = [e for e in in_order[::-1] if e not in late]
+                others += late
+            else:
+                self._candidates[queue].buckets = in_order[::-1]
+        for key, number, bucket in others:
+            head, line = bucket.head, self._line(bucket.head, bucket)
+            entry: _Entry | KeyedBucket = ((line, *key[1:]), number, bucket)
+            if self._users is not None:
+                candidate = Candidate((head,), head, bucket, 0)
+                entry = self._entry(candidate, partial(self._key, line, head))
+            heapq.heappush(self._candidates[head.queue].heap, entry)
         self._next.clear()
         self._ranks.clear()
         self._below.clear()
@@ -159,7 +186,6 @@ class ServingOrder:
         """Add the gang at a position of a bucket, if there is one."""
         gang = bucket.gang(position)
         if gang is not None:
-            self._buckets.add(bucket)
             self._add(Candidate((gang,), gang, bucket, position), gang)
 
     def add_shorter(self, candidate: Candidate) -> None:
@@ -202,7 +228,7 @@ class ServingOrder:
         return line, *order_key(self._policy, ordered_as, self._now, share)
 
     def _push(self, candidate: Candidate, key_for: Callable[[tuple[float, ...]], _Key]) -> None:
-        heapq.heappush(self._heaps[candidate.queue], self._entry(candidate, key_for))
+        heapq.heappush(self._candidates[candidate.queue].heap, self._entry(candidate, key_for))
         self.changed(candidate.queue)
 
     def _entry(self, candidate: Candidate, key_for: Callable[[tuple[float, ...]], _Key]) -> _Entry:
@@ -228,58 +254,40 @@ class ServingOrder:
         candidate = self._first(self._shares.root)
         if candidate is None:
             return None
-        self._remove_first(self._heaps[candidate.queue])
+        self._candidates[candidate.queue].remove_first()
         self.changed(candidate.queue)
         return candidate
-
-    def _remove_first(self, heap: list[_Entry | KeyedBucket]) -> None:
-        first = heapq.heappop(heap)[2]
-        bucket = first if isinstance(first, Bucket) else first.bucket
-        if bucket is not None:
-            self._buckets.remove(bucket)
-
-    def _remove_hopeless(self, heap: list[_Entry | KeyedBucket]) -> None:
-        """Remove all buckets for which nothing can be done any more."""
-        kept: list[_Entry | KeyedBucket] = []
-        for entry in heap:
-            first = entry[2]
-            if isinstance(first, Bucket) and self._is_hopeless(first):
-                self._buckets.remove(first)
-            else:
-                kept.append(entry)
-        if len(kept) < len(heap):
-            heap[:] = kept
-            heapq.heapify(heap)
 
     def _first(self, branch: QueueBranch) -> Candidate | None:
         """The next candidate of a queue and the queues below it."""
         name = branch.queue.name
         if name in self._next:
             return self._next[name]
-        own = self._heaps.get(name)
-        if own and self._users is not None:
-            self._update_keys(name, own, self._users)
-        hopeless, best = 0, None
-        while own:
-            candidate = _candidate(own[0])
-            prospect = self._prospect(candidate)
-            if prospect is Prospect.OPEN:
-                best = candidate
-                break
-            self._remove_first(own)
-            if prospect is Prospect.HELD_BACK:
-                self.add_shorter(candidate)
-            else:
-                hopeless += 1
-                if hopeless > max(_HOPELESS, len(own) // _HOPELESS):
-                    self._remove_hopeless(own)
-                    hopeless = 0
-            if own and self._users is not None:
-                self._update_keys(name, own, self._users)
+        best = self._first_of(name) if name in self._candidates else None
         if branch.children:
             best = self._best(branch, best)
         self._next[name] = best
         return best
+
+    def _first_of(self, queue: str) -> Candidate | None:
+        """The next candidate of a queue itself."""
+        own = self._candidates[queue]
+        while True:
+            buckets, heap = own.buckets, own.heap
+            while buckets and self._is_hopeless(buckets[-1][2]):
+                buckets.pop()
+            if heap and self._users is not None:
+                self._update_keys(queue, heap, self._users)
+            first = own.first()
+            if first is None:
+                return None
+            candidate = _candidate(first)
+            prospect = self._prospect(candidate)
+            if prospect is Prospect.OPEN:
+                return candidate
+            own.remove_first()
+            if prospect is Prospect.HELD_BACK:
+                self.add_shorter(candidate)
 
     def _best(self, branch: QueueBranch, own: Candidate | None) -> Candidate | None:
         """The candidate of the child that is served worst. Gangs of the queue itself, of which

@@ -5,7 +5,7 @@ by the number of buckets and not by the number of gangs.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.job import PackMode
@@ -19,6 +19,7 @@ from phalanx.plan.model import (
     PlannerPolicy,
     comparable_limit,
 )
+from phalanx.plan.pending_order import QueueOrder
 from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, NodeTable
@@ -59,14 +60,22 @@ class Bucket:
         "key",
         "need",
         "never",
+        "number",
         "owner",
         "request",
     )
 
     def __init__(
-        self, key: BucketKey, first: PendingGang, owner: object, *, shortest_first: bool
+        self,
+        key: BucketKey,
+        number: int,
+        first: PendingGang,
+        owner: object,
+        *,
+        shortest_first: bool,
     ) -> None:
         self.key = key
+        self.number = number  #: of buckets that are equal in every other way, the lowest is first
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
         self.owner = owner
         self.first = first  #: one of its gangs, to read what they have in common
@@ -87,9 +96,10 @@ class Bucket:
         self._keys: tuple[Micros, _Key, _Key, Micros] | None = None
 
     def copy(self, owner: object) -> "Bucket":
-        fork = Bucket(self.key, self.first, owner, shortest_first=self._shortest_first)
+        first, by_limit = self.first, self._shortest_first
+        fork = Bucket(self.key, self.number, first, owner, shortest_first=by_limit)
         fork.entries = self.entries.copy()
-        fork.never, fork._keys = self.never, self._keys
+        fork.never, fork._keys, fork._amounts = self.never, self._keys, self._amounts
         return fork
 
     @property
@@ -141,8 +151,13 @@ class Bucket:
         self._keys = (starves_at, before, after, late_from)
         return self._keys
 
+    def keyed(self, policy: PlannerPolicy, now: Micros) -> "KeyedBucket":
+        """The bucket with the order key of its first gang at a time."""
+        starves_at, before, after, _ = self.keys(policy)
+        return before if now < starves_at else after, self.number, self
 
-#: The order key of the first gang of a bucket, a number, and the bucket.
+
+#: The order key of the first gang of a bucket, the number of the bucket, and the bucket.
 KeyedBucket = tuple[_Key, int, Bucket]
 
 
@@ -173,6 +188,10 @@ class PendingGangs:
         self._expiries = TimeIndex()
         self._owner = object()
         self._owns_buckets = True
+        self._last_number = 0
+        #: By queue: the order of its buckets; and the buckets that have changed since, by number.
+        self._orders: dict[str, QueueOrder] = {}
+        self._reordered: dict[str, dict[int, BucketKey]] = {}
 
     def fork(self) -> "PendingGangs":
         """Equal gangs. Later changes of either side do not show in the other."""
@@ -184,6 +203,9 @@ class PendingGangs:
         fork.buckets = self.buckets
         fork._owns_buckets = self._owns_buckets = False  # noqa: SLF001
         fork._owner, self._owner = object(), object()  # noqa: SLF001
+        fork._last_number = self._last_number  # noqa: SLF001
+        fork._orders = self._orders.copy()  # noqa: SLF001
+        fork._reordered = {q: some.copy() for q, some in self._reordered.items()}  # noqa: SLF001
         return fork
 
     def at(self, now: Micros) -> "PendingGangs":
@@ -246,6 +268,23 @@ class PendingGangs:
         key = self._bucket_keys.get(gang.job)
         return None if key is None else self.buckets[key]
 
+    def in_order(self, policy: PlannerPolicy, now: Micros) -> Mapping[str, QueueOrder]:
+        """By queue: its buckets in their order at a time. Computed anew only for queues whose
+        buckets have changed, or one of whose gangs has begun to starve."""
+        for queue, order in [*self._orders.items()]:
+            if not order.holds_at(now) and queue not in self._reordered:
+                self._orders[queue] = order.after((), (), policy, now)
+        for queue, changed in self._reordered.items():
+            known = self._orders.pop(queue, None) or QueueOrder()
+            # A bucket that was removed and made again has another number.
+            present = ((number, self.buckets.get(key)) for number, key in changed.items())
+            added = [b for number, b in present if b is not None and b.number == number]
+            order = known.after(changed, added, policy, now)
+            if order.keyed:
+                self._orders[queue] = order
+        self._reordered.clear()
+        return self._orders
+
     def _admit(self, gang: PendingGang) -> None:
         """Put a gang where its state says."""
         if gang.ineligible is not None:
@@ -289,11 +328,13 @@ class PendingGangs:
             self.buckets, self._owns_buckets = self.buckets.copy(), True
         bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self.buckets[key] = Bucket(
-                key, gang, self._owner, shortest_first=self._shortest_first
-            )
+            self._last_number += 1
+            by_limit = self._shortest_first
+            bucket = Bucket(key, self._last_number, gang, self._owner, shortest_first=by_limit)
+            self.buckets[key] = bucket
         elif bucket.owner is not self._owner:
             bucket = self.buckets[bucket.key] = bucket.copy(self._owner)
+        self._reordered.setdefault(gang.queue, {})[bucket.number] = bucket.key
         return bucket
 
     def _request(self, gang: PendingGang, sign: int) -> None:

@@ -34,11 +34,7 @@ def plan_in_standstill(state: Moment) -> Plan | None:
     starts = None if requests is None else _kept_starts(state)
     if requests is None or starts is None:
         return None
-    never = {
-        bucket: reason
-        for bucket in state.pending.buckets.values()
-        if (reason := state.never_fits(bucket)) is not None
-    }
+    never = state.never_fitting()
     surveyed = survey(state, never)
     if not _has_all_reservations(state, starts, surveyed.late, never):
         return None

@@ -23,6 +23,7 @@ from phalanx.plan.fairshare.queue_tree import QueueLayout, with_unlisted
 from phalanx.plan.fairshare.unused_shares import UnusedShares
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
+from phalanx.plan.pending_order import QueueOrder
 from phalanx.plan.preemption.search_budget import SearchCursor
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.delta import PlannerDelta
@@ -61,6 +62,21 @@ class Moment(NamedTuple):
     wait_times: WaitTimes
     unused_shares: UnusedShares
     capacity_version: object
+
+    def in_order(self) -> Mapping[str, QueueOrder]:
+        """By queue: the buckets of its pending gangs in their order."""
+        return self.pending.in_order(self.policy, self.now)
+
+    def never_fitting(self) -> dict[Bucket, Reason]:
+        """The buckets whose gangs never fit, with what the empty cluster lacks for them."""
+        never: dict[Bucket, Reason] = {}
+        for order in self.in_order().values():
+            if order.never is None or order.never[0] is not self.capacity_version:
+                reasons = ((bucket, self.never_fits(bucket)) for _, _, bucket in order.keyed)
+                lacking = {bucket: reason for bucket, reason in reasons if reason is not None}
+                order.never = (self.capacity_version, lacking)
+            never.update(order.never[1])
+        return never
 
     def never_fits(self, bucket: Bucket) -> Reason | None:
         """What the empty cluster lacks for the gangs of a bucket. Computed once for each version

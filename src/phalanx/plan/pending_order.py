@@ -1,0 +1,63 @@
+"""The buckets of each queue in the order of their first gangs, kept from pass to pass."""
+
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from phalanx.core.reasons import Reason
+from phalanx.core.time_units import Micros
+from phalanx.plan.model import NEVER, PlannerPolicy
+
+if TYPE_CHECKING:
+    from phalanx.plan.pending import Bucket, KeyedBucket
+
+
+class QueueOrder:
+    """The buckets of one queue. Never changed: `after` makes a new one."""
+
+    def __init__(self) -> None:
+        """No buckets."""
+        self.keyed: list[KeyedBucket] = []
+        #: The times from which and before which the order is the same.
+        self._since, self._until = -NEVER, NEVER
+        #: Before this time no gang is late.
+        self.late_from: Micros = NEVER
+        #: The buckets whose gangs never fit, with what the empty cluster lacks for them; and the
+        #: version of that cluster.
+        self.never: tuple[object, dict[Bucket, Reason]] | None = None
+
+    def holds_at(self, now: Micros) -> bool:
+        """Whether the order is the same at a time."""
+        return self._since <= now < self._until
+
+    @cached_property
+    def priorities(self) -> set[int]:
+        """The priorities of the gangs."""
+        return {bucket.first.priority for _, _, bucket in self.keyed}
+
+    def after(
+        self,
+        removed: Collection[int],
+        added: Iterable["Bucket"],
+        policy: PlannerPolicy,
+        now: Micros,
+    ) -> "QueueOrder":
+        """The order at a time, without the buckets of some numbers, and with others."""
+        new = QueueOrder()
+        new.keyed = [each for each in self.keyed if each[1] not in removed]
+        more = list(added)
+        if self.holds_at(now):
+            new._since, new._until, new.late_from = self._since, self._until, self.late_from
+        else:
+            more += (bucket for _, _, bucket in new.keyed)
+            new.keyed = []
+        for bucket in more:
+            starves_at, _, _, late_from = bucket.keys(policy)
+            if starves_at <= now:
+                new._since = max(new._since, starves_at)
+            else:
+                new._until = min(new._until, starves_at)
+            new.late_from = min(new.late_from, late_from)
+            new.keyed.append(bucket.keyed(policy, now))
+        new.keyed.sort()
+        return new
