@@ -7,6 +7,7 @@ in memory; output that was dropped meanwhile is shown as a gap.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import NamedTuple
 
 from phalanx.api.services import Services
 from phalanx.core.model import Job, Task, index_in_role
@@ -14,6 +15,7 @@ from phalanx.core.states import TERMINAL
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.errors import NoAnswer
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
+from phalanx.engine.output.outputs import KEPT_ATTEMPTS
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import OutputChunk, StoreError
 
@@ -23,6 +25,13 @@ _SPAN_BYTES = 256 * 1024
 _LINE_BYTES = 8 * 1024
 #: Output that keeps arriving after a job's end is read for at most this many times the linger.
 _PATIENCE = 5
+#: How long after a job's end a reader waits for output that a worker has and did not send yet.
+_LATE_S = 30.0
+
+
+class _Ending(NamedTuple):
+    at_s: float  #: on the loop's clock
+    attempt: int  #: the last one
 
 
 class _TaskLog:
@@ -169,7 +178,8 @@ class LogReader:
 
     async def _follow(self, output: JobOutput, arrived: int) -> AsyncIterator[bytes]:
         loop, info = asyncio.get_running_loop(), self._services.info
-        events, ended_s, last_output_s = -1, None, float("-inf")
+        ending: _Ending | None = None
+        events, last_output_s = -1, float("-inf")
         while self._services.outputs.is_current(output):
             changed, latest = output.changed, output.arrived
             for task in output.arrived_since(arrived):
@@ -178,13 +188,12 @@ class LogReader:
                     async for data in self._unsent(self._logs[task], output):
                         yield data
             arrived = latest
-            if ended_s is None and events != output.events:
+            if ending is None and events != output.events:
                 events = output.events
-                ended_s = await self._ended_s()
+                ending = await self._ending()
             wait_s = info.keepalive_s
-            if ended_s is not None:
-                quiet_s = max(ended_s, last_output_s) + info.linger_s
-                wait_s = min(quiet_s, ended_s + _PATIENCE * info.linger_s) - loop.time()
+            if ending is not None:
+                wait_s = self._last_at_s(output, ending, last_output_s) - loop.time()
             if wait_s <= 0:
                 return
             try:
@@ -193,8 +202,34 @@ class LogReader:
             except TimeoutError:
                 events = -1
 
-    async def _ended_s(self) -> float | None:
-        """When the job or the attempt ended, on the loop's clock; None while it has not."""
+    def _last_at_s(self, output: JobOutput, ending: _Ending, last_output_s: float) -> float:
+        """Until when more output may arrive after the end, on the loop's clock."""
+        is_complete = self._is_complete(output, self._attempt or ending.attempt)
+        if is_complete is not None:
+            return float("-inf") if is_complete else ending.at_s + _LATE_S
+        linger_s = self._services.info.linger_s
+        quiet_s = max(ending.at_s, last_output_s) + linger_s
+        return min(quiet_s, ending.at_s + _PATIENCE * linger_s)
+
+    def _is_complete(self, output: JobOutput, last: int) -> bool | None:
+        """Whether all that the tasks have written is stored; None if a worker has not said how much
+        that is."""
+        reported = {
+            task: self._services.agent_sync.output_sizes.of(f"{self._job}.{task}")
+            for task in self._logs
+        }
+        if not all(last in sizes for sizes in reported.values()):
+            return None
+        first = last if self._attempt is not None else last - KEPT_ATTEMPTS + 1
+        return all(
+            size_bytes <= _durable(output, task, attempt)
+            for task, sizes in reported.items()
+            for attempt, size_bytes in sizes.items()
+            if first <= attempt <= last
+        )
+
+    async def _ending(self) -> _Ending | None:
+        """When the job or the attempt ended; None while it has not."""
         now_s = asyncio.get_running_loop().time()
         try:
             now = await self._services.engine.do(self._now_if_ended)
@@ -204,7 +239,8 @@ class LogReader:
             return None
         row = await self._services.store.job(self._job)
         ended_at = None if row is None else row[0].finished_at
-        return now_s - (now - (ended_at or now)) / SECOND
+        last = 0 if row is None else row[0].epoch
+        return _Ending(now_s - (now - (ended_at or now)) / SECOND, last)
 
     def _now_if_ended(self, turn: Turn) -> Micros | None:
         """The time, if none of the tasks or attempts in this log runs or will run."""
@@ -220,6 +256,11 @@ class LogReader:
         ):
             return None
         return turn.now
+
+
+def _durable(output: JobOutput, task: int, attempt: int) -> int:
+    stored = output.attempts(task).get(attempt)
+    return 0 if stored is None else stored.durable
 
 
 def _prefix(job: Job, task: Task) -> str:

@@ -17,6 +17,7 @@ from phalanx.core.states import State
 from phalanx.engine.agent_instructions import instructions_for
 from phalanx.engine.engine import Engine
 from phalanx.engine.gang_inputs import NOT_PRIVATE, GangInputs, InputDelivery, InputSource
+from phalanx.engine.output.output_sizes import OutputSizes
 from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -72,6 +73,7 @@ class AgentSync:
         self._sessions: dict[str, _Session] = {}
         self._cluster_id = ""
         self.progress = ProgressBoard()
+        self.output_sizes = OutputSizes()
 
     def observe(self, turn: Turn) -> None:
         self._inputs.observe(turn)
@@ -185,6 +187,8 @@ class AgentSync:
             for report in request.tasks:
                 stored = stored_jobs if request.full else None
                 instruction = _report(turn, worker, report, stored, self.progress)
+                if report.state is Reported.EXITED:
+                    self.output_sizes.note(report.id, report.epoch, report.output_bytes)
                 if instruction is not None:
                     extra.append(instruction)
         return extra

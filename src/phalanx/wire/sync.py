@@ -74,6 +74,7 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     progress: TaskProgress | None = None  #: since the last report
     problem: str = ""  #: what is wrong with the files of the task; it does not end the task
+    output_bytes: int = 0  #: how much it has written, once it has exited
 
 
 class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):

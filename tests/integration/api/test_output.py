@@ -343,6 +343,68 @@ async def test_the_output_of_a_job_that_has_just_ended_is_read_with_what_arrives
             assert await anext(lines) == "last words"
 
 
+class Agent:
+    """A worker that speaks the sync protocol, one call at a time."""
+
+    def __init__(self, server: Running) -> None:
+        self._server = server
+        self._calls = 0
+        self._term = 0
+
+    async def register(self) -> None:
+        body = {"id": "w-1", "incarnation": "one", "protocol": "sync"}
+        assert (await self._server.call("POST", "/workers/register", body)).status == 201
+        await self.sync()
+
+    async def sync(self, *tasks: dict[str, Any], wait_s: float = 0) -> list[dict[str, Any]]:
+        """Report on tasks: the instructions."""
+        self._calls += 1
+        reports = {"tasks": tasks, "full": self._calls < 3}
+        call = {"incarnation": "one", "seq": self._calls, "term": self._term, "wait": wait_s}
+        reply = await self._server.call("POST", "/workers/w-1/sync", call | reports)
+        assert reply.status == 200, reply
+        self._term = reply.body["term"]
+        instructions: list[dict[str, Any]] = reply.body.get("tasks", [])
+        return instructions
+
+    async def run(self, **ended: Any) -> str:
+        """Run one task to its end, of which the worker says this: its job."""
+        await self.sync()
+        while not (instructions := await self.sync(wait_s=10)):
+            pass
+        task = {name: instructions[0][name] for name in ("id", "attempt")}
+        await self.sync(task | {"state": "accepted"}, wait_s=10)
+        await self.sync(task | {"state": "running"})
+        await self.sync(task | {"state": "exited", "exit_code": 0} | ended)
+        return str(task["id"]).rpartition(".")[0]
+
+
+async def test_the_output_of_an_ended_job_is_read_up_to_the_size_that_its_worker_reports() -> None:
+    async with serving(MemoryStore(clock=wall_clock), info=NO_LINGER) as server:
+        agent = Agent(server)
+        await agent.register()
+        await submit(server, {"command": "x"})
+        job = await agent.run(output_bytes=17)
+        writer = Writer(server, "w-1", f"{job}.0", 1)
+        for query in ("", "follow=true", "attempt=1"):
+            async with following(server, job, query) as lines:
+                if not query:
+                    await writer.write(0, b"first\n")
+                    assert await anext(lines) == "first"
+                    await writer.write(6, b"last words\n")
+                assert "last words" in [line async for line in lines]
+
+
+async def test_a_job_without_output_is_not_waited_for() -> None:
+    info = Info(linger_s=PATIENCE_S)
+    async with serving(MemoryStore(clock=wall_clock), info=info) as server:
+        agent = Agent(server)
+        await agent.register()
+        await submit(server, {"command": "x"})
+        async with asyncio.timeout(PATIENCE_S / 2):
+            assert await logs(server, await agent.run()) == b""
+
+
 async def test_lines_of_several_tasks_are_whole_and_in_arrival_order(
     server: Running,
 ) -> None:

@@ -145,6 +145,7 @@ def report_of(status: AttemptStatus) -> TaskReport | None:
             signal=status.signal,
             memory_used=status.memory_used,
             message=status.note,
+            output_bytes=status.output_bytes,
         )
     if status.started:
         return TaskReport(*status.key, Reported.RUNNING)
