@@ -1,7 +1,7 @@
 """What a user has: a running server, a terminal to type in, and workers that follow the test.
 
 A command that returns at once runs in this process, with its own environment and streams. One that
-goes on, or that runs a server or a worker, is the installed script in a process of its own.
+goes on, or that runs a server or a worker, is a process of its own.
 """
 
 import json
@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from phalanx.cli.app import app
 from tests.plain_http import http_client
+from tests.preloaded import start_phalanx
 
 SCRIPT = str(Path(sys.executable).with_name("phalanx"))
 PATIENCE_S = 60
@@ -94,8 +95,8 @@ class Terminal:
 
     def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
         """A command that goes on; whoever starts it reads it, or ends it."""
-        return subprocess.Popen(  # noqa: S603
-            [SCRIPT, *words],
+        return start_phalanx(
+            *words,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -110,8 +111,8 @@ class Screen:
         variables = environment(**terminal.variables) | {"TERM": "xterm", "COLUMNS": "80"}
         del variables["NO_COLOR"]
         self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(  # noqa: S603
-            [SCRIPT, *words],
+        self.process = start_phalanx(
+            *words,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -196,8 +197,8 @@ class Server:
         self.url = ""
 
     def __enter__(self) -> "Server":
-        self._process = subprocess.Popen(  # noqa: S603
-            [SCRIPT, "serve", "--port=0", *self._flags],
+        self._process = start_phalanx(
+            *("serve", "--port=0", *self._flags),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

@@ -4,14 +4,13 @@ import asyncio
 import json
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.integration.server.processes import COMMAND, ServerProcess, environment, sqlite_at
+from tests.integration.server.processes import Process, ServerProcess, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually, within
 from tests.plain_http import async_http_client
 from tests.ports import free_port
@@ -35,19 +34,17 @@ class Machine:
 
     async def start(self, *flags: str, before: tuple[str, ...] = (), **variables: str) -> None:
         self._registrations = len(self.logged("registered"))
-        self._process = await asyncio.create_subprocess_exec(
-            *before,
-            *(*COMMAND, "worker", f"--server={self.url}", f"--id={self.name}"),
+        self._process = Process.start(
+            *("worker", f"--server={self.url}", f"--id={self.name}"),
             *(f"--state-dir={self.state}", "--resources=gpu=1,cpu=2", "--log-format=json"),
             *flags,
-            stderr=PIPE,
-            env=environment(**variables),
+            before=before,
+            **variables,
         )
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _read(self, process: Process) -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
+        async for line in process.lines():
             try:
                 self.lines.append(json.loads(line))
             except ValueError:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,8 +20,10 @@ async def start() -> AsyncIterator[Start]:
     """Starts a server that is killed with the test, whatever state it is in."""
     servers: list[ServerProcess] = []
 
-    async def started(store: str, name: str, *flags: str, **variables: str) -> ServerProcess:
-        server = await ServerProcess.start(store, name, *flags, **variables)
+    async def started(
+        store: str, name: str, *flags: str, before: Sequence[str] = (), **variables: str
+    ) -> ServerProcess:
+        server = await ServerProcess.start(store, name, *flags, before=before, **variables)
         servers.append(server)
         return server
 

@@ -7,10 +7,10 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import httpx
@@ -18,8 +18,7 @@ import httpx
 from tests.acceptance.terminal import OWN_PROCESS, run_here
 from tests.integration.server.waiting import PATIENCE_S, within
 from tests.plain_http import async_http_client
-
-COMMAND = (sys.executable, "-m", "phalanx.cli")
+from tests.preloaded import start_phalanx
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -33,12 +32,53 @@ async def phalanx(*arguments: str, **variables: str) -> tuple[int, str, str]:
     errors."""
     if arguments[0] not in OWN_PROCESS:
         return await asyncio.to_thread(run_here, arguments, environment(**variables))
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, *arguments, stdout=PIPE, stderr=PIPE, env=environment(**variables)
-    )
-    out, err = await within(PATIENCE_S, process.communicate())
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    env = environment(**variables)
+    process = start_phalanx(*arguments, stdout=PIPE, stderr=PIPE, text=True, env=env)
+    out, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+class Process:
+    """A command that goes on, and the lines of its log."""
+
+    def __init__(self, process: "subprocess.Popen[Any]") -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    def start(cls, *words: str, before: Sequence[str] = (), **variables: str) -> "Process":
+        """Start a command, as an argument of the program `before` it if there is one."""
+        env = environment(**variables)
+        return cls(start_phalanx(*words, before=before, stderr=PIPE, env=env))
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        while (status := self._process.poll()) is None:
+            ended = asyncio.Event()
+            handle = os.pidfd_open(self.pid)
+            asyncio.get_running_loop().add_reader(handle, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                asyncio.get_running_loop().remove_reader(handle)
+                os.close(handle)
+        return status
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Each line, until the process has ended."""
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
+        )
+        async for line in reader:
+            yield line
+        await self.wait()
 
 
 class ServerProcess:
@@ -59,25 +99,17 @@ class ServerProcess:
         return self._process.pid
 
     @classmethod
-    async def start(cls, store: str, name: str, *flags: str, **variables: str) -> "ServerProcess":
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            "serve",
-            f"--store={store}",
-            f"--name={name}",
-            "--port=0",
-            "--log-format=json",
-            *flags,
-            stderr=PIPE,
-            env=environment(**variables),
-        )
+    async def start(
+        cls, store: str, name: str, *flags: str, before: Sequence[str] = (), **variables: str
+    ) -> "ServerProcess":
+        words = ("serve", f"--store={store}", f"--name={name}", "--port=0", "--log-format=json")
+        process = Process.start(*words, *flags, before=before, **variables)
         server = cls(process, name)
         server.url = (await server.line("listening"))["url"]
         return server
 
     async def _read(self) -> None:
-        assert self._process.stderr is not None
-        async for raw in self._process.stderr:
+        async for raw in self._process.lines():
             text = raw.decode()
             async with self._news:
                 try:

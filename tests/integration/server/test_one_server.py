@@ -6,16 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from tests.integration.server.load import FAST, a_pair, loaded
-from tests.integration.server.processes import (
-    COMMAND,
-    Start,
-    environment,
-    phalanx,
-    sqlite_at,
-)
+from tests.integration.server.processes import Start, environment, phalanx, sqlite_at
 from tests.integration.server.traffic import Fleet, PlainWorker, Submitter, all_done
 from tests.integration.server.waiting import PATIENCE_S, eventually, pass_time, within
 from tests.plain_http import async_http_client
+from tests.preloaded import COMMAND
 
 
 async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(

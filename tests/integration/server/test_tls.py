@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from phalanx.client import Client, InvalidError, UnreachableError, UntrustedError
 from tests.integration.agent.machines import Machine
-from tests.integration.server import processes
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually, within
 from tests.plain_http import async_http_client
@@ -21,8 +20,10 @@ from tests.plain_http import async_http_client
 WRONG = f"sha256:{'a' * 64}"
 
 
-async def secure(start: Start, store: str, name: str, *flags: str) -> ServerProcess:
-    server = await start(store, name, "--tls=auto", *flags)
+async def secure(
+    start: Start, store: str, name: str, *flags: str, before: Sequence[str] = ()
+) -> ServerProcess:
+    server = await start(store, name, "--tls=auto", *flags, before=before)
     await server.line("leading")
     return server
 
@@ -205,12 +206,11 @@ async def test_a_standby_presents_a_certificate_of_the_same_authority(
 
 
 async def test_connections_without_a_handshake_do_not_keep_others_out(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path
 ) -> None:
     """More of them than the server may have open files."""
-    few_files = ("prlimit", "--nofile=300:300", *processes.COMMAND)
-    monkeypatch.setattr(processes, "COMMAND", few_files)
-    server = await secure(start, sqlite_at(tmp_path), "only")
+    few_files = ("prlimit", "--nofile=300:300")
+    server = await secure(start, sqlite_at(tmp_path), "only", before=few_files)
     port = int(server.url.rpartition(":")[2])
     with ExitStack() as attack:
         for _ in range(500):
