@@ -248,6 +248,26 @@ def test_an_end_that_frees_too_little_needs_no_pass() -> None:
     assert is_standstill(history)
 
 
+def test_an_end_that_frees_too_little_needs_no_pass_where_no_other_end_is_known() -> None:
+    history = History(4)
+    small = history.submit(gpus=1, duration=None)
+    history.submit(gpus=3, duration=None)
+    history.plan()
+    history.submit(gpus=4)
+    history.plan()
+    history.end(small)
+    assert is_standstill(history)
+
+
+def test_a_pass_is_made_where_no_end_is_known_and_a_gang_may_evict_others_or_starves() -> None:
+    for priority, after in ((1, SECOND), (0, POLICY.starve_after)):
+        history = History(4)
+        history.submit(gpus=4, duration=None)
+        history.plan()
+        history.submit(gpus=4, duration=None, priority=priority)
+        assert not is_standstill(history, after)
+
+
 def test_a_pass_is_made_when_the_freed_capacity_could_serve_a_gang() -> None:
     history = busy()
     history.end(next(iter(history.running)))

@@ -6,7 +6,7 @@ of the cost of a pass, and its plan is the one that the pass would have made. In
 made.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 
 from phalanx.core.model import Queue
 from phalanx.core.reasons import Reason
@@ -17,7 +17,7 @@ from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import QueueSurvey, deserve_starving, survey
 from phalanx.plan.model import TaskRequest
-from phalanx.plan.pending import Bucket
+from phalanx.plan.pending import Bucket, is_starving
 from phalanx.plan.preemption.preemptor import resources_short
 from phalanx.plan.preemption.search import VictimSearch
 from phalanx.plan.state.planner_state import Moment
@@ -36,11 +36,14 @@ def plan_in_standstill(state: Moment) -> Plan | None:
         return None
     never = state.never_fitting()
     surveyed = survey(state, never)
-    if not _has_all_reservations(state, starts, surveyed.late, never):
+    serves_none = not starts and _serves_preemptors_only(state, surveyed)
+    if not serves_none and not _has_all_reservations(state, starts, surveyed.late, never):
         return None
     shares = _shares(state, never, surveyed)
     is_limited = any(state.pending.gangs[s.job].queue in shares.limits.limited for s in starts)
-    if is_limited or _may_evict(state, never, shares):
+    search = VictimSearch(state, (), shares)
+    preemptors = _preemptors(state, never, search)
+    if is_limited or (serves_none and preemptors) or _may_evict(state, preemptors, search, shares):
         return None
     return Plan(
         state.now,
@@ -131,6 +134,20 @@ def _has_all_reservations(
     return all(bucket.head.job in jobs or bucket in never for bucket in buckets)
 
 
+def _serves_preemptors_only(state: Moment, surveyed: QueueSurvey) -> bool:
+    """Whether a pass would serve no gang that does not fit, except to evict others for it.
+
+    That is so without the known end of a running gang, which a start could be reserved for, and
+    without a starving or late gang, which nodes could be kept for.
+    """
+    can_reserve = state.policy.backfill and bool(state.running.ending)
+    return not (
+        can_reserve
+        or surveyed.late
+        or any(is_starving(state.policy, bucket.head, state.now) for _, _, bucket in surveyed.keyed)
+    )
+
+
 # Evictions
 
 
@@ -141,10 +158,9 @@ def _shares(state: Moment, never: Mapping[Bucket, Reason], surveyed: QueueSurvey
     return shares
 
 
-def _may_evict(state: Moment, never: Iterable[Bucket], shares: FairShares) -> bool:
-    """Whether a gang might find victims, or so many might that they have to take turns."""
-    search = VictimSearch(state, (), shares)
-    able = [
+def _preemptors(state: Moment, never: Container[Bucket], search: VictimSearch) -> list[Bucket]:
+    """The buckets whose gangs may evict others now and might be entitled to a victim."""
+    return [
         bucket
         for bucket in state.pending.buckets.values()
         if bucket not in never
@@ -152,9 +168,15 @@ def _may_evict(state: Moment, never: Iterable[Bucket], shares: FairShares) -> bo
         and bucket.first.evicts_from <= state.now
         and search.might_find(bucket.first.queue, bucket.first.priority)
     ]
-    if len(able) > state.policy.searches:
+
+
+def _may_evict(
+    state: Moment, preemptors: list[Bucket], search: VictimSearch, shares: FairShares
+) -> bool:
+    """Whether a gang might find victims, or so many might that they have to take turns."""
+    if len(preemptors) > state.policy.searches:
         return True
-    for bucket in able:
+    for bucket in preemptors:
         minimum, _ = bucket.amounts(state.table)
         short = resources_short(minimum, state.present, shares.shared)
         if search.has_victims((bucket.first,), short):

@@ -4,6 +4,8 @@ The division goes from the root down. It depends on the demand of each queue, wh
 and requests together, so placing or evicting a gang does not change it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
@@ -54,6 +56,29 @@ def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
     children = branch.children
     available = branch.deserved
     demands = np.array([child.demand for child in children])
+    granted = _all_to_one(available, children, demands)
+    if granted is None:
+        granted = _granted(available, children, demands, shared)
+    for child, share, demand in zip(children, granted, demands, strict=True):
+        child.deserved, child.settled_demand = share, demand
+        if child.children:
+            _divide_among_children(child, shared)
+
+
+def _all_to_one(
+    available: Floats, children: Sequence[QueueBranch], demands: Floats
+) -> Floats | None:
+    """What each child is granted if at most one of them demands anything; None if several do, or
+    if its weight limits the child to its quota."""
+    demanding = np.flatnonzero(demands.any(axis=1)).tolist()
+    if len(demanding) > 1 or any(not children[n].queue.weight for n in demanding):
+        return None
+    return np.minimum(demands, available)
+
+
+def _granted(
+    available: Floats, children: Sequence[QueueBranch], demands: Floats, shared: Bools
+) -> Floats:
     quotas = np.array([child.quota for child in children])
     granted = np.minimum(quotas, demands)
     weights = np.array([float(child.queue.weight) for child in children])
@@ -68,11 +93,7 @@ def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
     left, is_enough = available - granted.sum(axis=0), demands.sum(axis=0) <= available + EPSILON
     for row in range(len(available)):
         granted[:, row] += water_fill(left[row], weights, demands[:, row] - granted[:, row])
-    granted = np.where(unnamed & is_enough, demands, granted)
-    for child, share, demand in zip(children, granted, demands, strict=True):
-        child.deserved, child.settled_demand = share, demand
-        if child.children:
-            _divide_among_children(child, shared)
+    return np.where(unnamed & is_enough, demands, granted)
 
 
 def equal_dominant_shares(amounts: Floats, weights: Floats, demands: Floats) -> Floats:

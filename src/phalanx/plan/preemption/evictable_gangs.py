@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
 
-import numpy as np
 from msgspec.structs import replace
 
 from phalanx.plan.fairshare.shares import FairShares
@@ -74,8 +73,7 @@ class EvictableGangs:
             if occupancy.gang.evictable:
                 known = by_queue.get(queue)
                 gangs = [occupancy, *(() if known is None else known.gangs)]
-                totals = np.array([each.total for each in gangs])
-                by_queue[queue] = EvictableOfQueue(gangs, totals, None)
+                by_queue[queue] = EvictableOfQueue(gangs, None)
         return by_queue
 
     def has_reclaimable(self, short: Bools) -> bool:

@@ -19,17 +19,19 @@ class ForkableDict(MutableMapping[str, V]):
     goes part by part, in an order that is the same in every process.
     """
 
-    __slots__ = ("_owned", "_parts", "_size")
+    __slots__ = ("_owned", "_parts", "_shares_list", "_size")
 
     def __init__(self) -> None:
         self._parts: list[dict[str, V]] = [{}] * _PARTS
+        self._shares_list = False  #: with a fork: the list itself is copied before a change
         self._owned = bytearray(_PARTS)  #: 1 where no fork shares the part
         self._size = 0
 
     def fork(self) -> "ForkableDict[V]":
         """An equal dictionary. Later changes of either one do not show in the other."""
         fork: ForkableDict[V] = ForkableDict.__new__(ForkableDict)
-        fork._parts = self._parts.copy()
+        fork._parts = self._parts
+        fork._shares_list = self._shares_list = True
         fork._owned = bytearray(_PARTS)
         fork._size = self._size
         self._owned = bytearray(_PARTS)
@@ -79,6 +81,8 @@ class ForkableDict(MutableMapping[str, V]):
 
     def _writable_part(self, number: int) -> dict[str, V]:
         if not self._owned[number]:
+            if self._shares_list:
+                self._parts, self._shares_list = self._parts.copy(), False
             self._owned[number] = 1
             self._parts[number] = self._parts[number].copy()
         return self._parts[number]
@@ -87,7 +91,7 @@ class ForkableDict(MutableMapping[str, V]):
         return self._size
 
     def __iter__(self) -> Iterator[str]:
-        for part in self._parts:
+        for part in self.parts():
             yield from part
 
     def values(self) -> ValuesView[V]:
@@ -98,7 +102,7 @@ class ForkableDict(MutableMapping[str, V]):
 
     def parts(self) -> Iterator[dict[str, V]]:
         """The parts that have entries; not to be changed."""
-        return filter(None, self._parts)
+        return filter(None, self._parts if self._size else ())
 
 
 class _Values(ValuesView[V]):

@@ -34,18 +34,11 @@ from phalanx.plan.state.nodes import NodeSpec
 
 def node_spec(node: Node) -> NodeSpec:
     worker = node.worker
-    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
-    # A device that fractions fill completely is neither free nor shared.
-    full = sum(left <= 0 for left in node.devices)
-    used = dict(node.used)
-    taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
-    if used.get(GPU, 0) > taken:
-        # Tasks beyond the node's devices must end before another task fits.
-        missing = node.missing_devices()
-        partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
-        taken += sum(missing.values())
-    if node.devices or taken:
-        used[GPU] = taken
+    used: Mapping[str, int] = node.used
+    partial: Mapping[int, int] = {}
+    if node.devices or GPU in used:
+        taken, partial = _taken_devices(node)
+        used = {**used, GPU: taken}
     return NodeSpec(
         worker.resources,
         used,
@@ -55,6 +48,21 @@ def node_spec(node: Node) -> NodeSpec:
         node.closed,
         partial,
     )
+
+
+def _taken_devices(node: Node) -> tuple[int, dict[int, int]]:
+    """Thousandths of devices that cannot be used as whole ones, and what is free on each device
+    that is shared."""
+    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
+    # A device that fractions fill completely is neither free nor shared.
+    full = sum(left <= 0 for left in node.devices)
+    taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
+    if node.used.get(GPU, 0) > taken:
+        # Tasks beyond the node's devices must end before another task fits.
+        missing = node.missing_devices()
+        partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
+        taken += sum(missing.values())
+    return taken, partial
 
 
 _NOT_PENDING = PendingState()

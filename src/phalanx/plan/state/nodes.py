@@ -41,7 +41,7 @@ class Vector(NamedTuple):
 
 
 class NodeSpec(NamedTuple):
-    """What the table has to know about a node."""
+    """What the table has to know about a node. Its mappings are not changed any more."""
 
     resources: Mapping[str, int]
     used: Mapping[str, int]
@@ -54,6 +54,11 @@ class NodeSpec(NamedTuple):
     taints: tuple[NodeTaint, ...] = ()
     #: Amounts of the resources that queues do not share, because others use them.
     unshared: Mapping[str, int] = {}
+
+    @property
+    def lasting(self) -> tuple[object, ...]:
+        """All that tasks do not change by coming and going."""
+        return self.resources, self.labels, self.slots, self.closed, self.taints, self.unshared
 
 
 _NO_NODE = NodeFacts("")
@@ -74,6 +79,8 @@ class NodeTable:
         #: By node: amounts that queues do not share.
         self._unshared: dict[int, Mapping[str, int]] = {}
         self._facts: list[NodeFacts] = []
+        #: By node: the lasting part of its specification.
+        self._lasting: dict[int, tuple[object, ...]] = {}
         self._vacant: list[int] = []
         #: A fork shares all of the above.
         self._shared = False
@@ -114,19 +121,17 @@ class NodeTable:
         at = self.index.get(name)
         if at is None:
             at = self._position(name)
+        self._lasting[at] = spec.lasting
         for resource in (*spec.resources, *spec.used, *spec.unshared):
             self.row(resource)
         size = (self.capacity[:, at].tobytes(), bool(self.open[at]))
         self.capacity[:, at] = 0
-        self.free[:, at] = 0
         for resource, amount in spec.resources.items():
-            self.capacity[self.rows[resource], at] = self.free[self.rows[resource], at] = amount
-        for resource, amount in spec.used.items():
-            self.free[self.rows[resource], at] -= amount
-        slots = UNLIMITED if spec.slots is None else spec.slots
-        self.capacity[0, at] = slots
-        self.free[0, at] = slots - spec.occupants
-        self._put_devices(at, spec)
+            self.capacity[self.rows[resource], at] = amount
+        self.capacity[0, at] = UNLIMITED if spec.slots is None else spec.slots
+        if GPU in self.rows:
+            self.capacity[self.rows[WHOLE], at] = spec.resources.get(GPU, 0) // DEVICE
+        self._put_free(at, spec)
         self.closed.pop(at, None)
         if spec.closed:
             self.closed[at] = spec.closed
@@ -139,21 +144,34 @@ class NodeTable:
             self._resize()
         return at
 
+    def put_use(self, name: str, spec: NodeSpec) -> int | None:
+        """Replace what tasks use of a node; its position. None, and nothing is done, if the node is
+        new or anything else about it has changed."""
+        at = self.index.get(name)
+        if at is None or self._lasting[at] != spec.lasting:
+            return None
+        self._own()
+        for resource in spec.used:
+            self.row(resource)
+        self._put_free(at, spec)
+        return at
+
+    def _put_free(self, at: int, spec: NodeSpec) -> None:
+        self.free[:, at] = self.capacity[:, at]
+        for resource, amount in spec.used.items():
+            self.free[self.rows[resource], at] -= amount
+        self.free[0, at] -= spec.occupants
+        self.partial.pop(at, None)
+        if GPU in self.rows:
+            shared = sum(DEVICE - left for left in spec.partial.values())
+            whole = len(spec.partial) + (spec.used.get(GPU, 0) - shared) // DEVICE
+            self.free[self.rows[WHOLE], at] -= whole
+            if spec.partial:
+                self.partial[at] = dict(spec.partial)
+
     def _resize(self) -> None:
         """Forget what was computed from the capacity of the nodes."""
         self.sizes, self._means, self._divisors = object(), {}, None
-
-    def _put_devices(self, at: int, spec: NodeSpec) -> None:
-        self.partial.pop(at, None)
-        if GPU not in self.rows:
-            return
-        gpus = spec.resources.get(GPU, 0) // DEVICE
-        self.capacity[self.rows[WHOLE], at] = gpus
-        shared = sum(DEVICE - left for left in spec.partial.values())
-        whole = gpus - len(spec.partial) - (spec.used.get(GPU, 0) - shared) // DEVICE
-        self.free[self.rows[WHOLE], at] = whole
-        if spec.partial:
-            self.partial[at] = dict(spec.partial)
 
     def remove(self, name: str) -> int:
         self._own()
@@ -165,6 +183,7 @@ class NodeTable:
         self.partial.pop(at, None)
         self.closed.pop(at, None)
         self._unshared.pop(at, None)
+        del self._lasting[at]
         self._describe(at, _NO_NODE, is_open=False)
         self._vacant.append(at)
         return at
@@ -177,7 +196,7 @@ class NodeTable:
             self.rows, self.partial = self.rows.copy(), self.partial.copy()
             self.capacity, self.free = self.capacity.copy(), self.free.copy()
             self.open, self.closed = self.open.copy(), self.closed.copy()
-            self._unshared = self._unshared.copy()
+            self._unshared, self._lasting = self._unshared.copy(), self._lasting.copy()
             self._facts, self._vacant = self._facts.copy(), self._vacant.copy()
 
     def _position(self, name: str) -> int:

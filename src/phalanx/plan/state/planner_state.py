@@ -4,7 +4,7 @@ It is updated at the cost of what has changed and forked at the cost of a few sm
 reads it at one time and changes nothing that a later plan could notice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -197,9 +197,7 @@ class PlannerState:
         _merge(self.nodes, delta.nodes)
         rows = len(self.table.rows)
         # New nodes come before gangs that run on them, and removed nodes after gangs that left.
-        for name, node in delta.nodes.items():
-            if node is not None:
-                self.put_node(name, node_spec(node))
+        self.put_nodes({n: node_spec(node) for n, node in delta.nodes.items() if node is not None})
         related: set[str] = set()
         if len(self.table.rows) > rows:
             related |= self._rowless & self.gangs.keys()
@@ -229,7 +227,8 @@ class PlannerState:
         if gang is not None:
             pending = self._translate.pending_gang(gang, self.nodes, self._members.of(job))
             running = self._translate.running_gang(gang)
-        self._rowless -= {job}
+        if job in self._rowless:
+            self._rowless -= {job}
         if pending is not None and (lacking := self._without_row(pending)) is not None:
             self._rowless |= {job}
             pending = replace(pending, ineligible=pending.ineligible or lacking)
@@ -255,18 +254,27 @@ class PlannerState:
     # In the planner's terms
 
     def put_node(self, name: str, spec: NodeSpec) -> None:
-        size, use = self._size_of(name), self._use_of(name)
-        at = self.table.put(name, spec)
-        if size != self._size_of(name):
-            self._capacity_version = object()
-        elif use == self._use_of(name):
-            return
-        self._note_change(at)
+        self.put_nodes({name: spec})
+
+    def put_nodes(self, specs: Mapping[str, NodeSpec]) -> None:
+        """Add nodes, or replace them by new versions."""
+        changed: list[int] = []
+        resized: list[int] = []
+        for name, spec in specs.items():
+            use, at = self._use_of(name), self.table.put_use(name, spec)
+            if at is None:
+                size = self._size_of(name)
+                at = self.table.put(name, spec)
+                if size != self._size_of(name):
+                    resized.append(at)
+                    continue
+            if use != self._use_of(name):
+                changed.append(at)
+        self._note_changes(changed, resized)
 
     def remove_node(self, name: str) -> None:
         if name in self.table.index:
-            self._note_change(self.table.remove(name))
-            self._capacity_version = object()
+            self._note_changes((), [self.table.remove(name)])
 
     def _size_of(self, name: str) -> object:
         at = self.table.index.get(name)
@@ -281,10 +289,15 @@ class PlannerState:
             return None
         return self.table.free[:, at].tobytes(), self.table.partial.get(at)
 
-    def _note_change(self, at: int) -> None:
+    def _note_changes(self, changed: Iterable[int], resized: Sequence[int]) -> None:
+        """Count that tasks have changed what is free on nodes, or the size of other nodes has
+        changed."""
         self._adapt_to_shape()
-        for capacity in (self._present, self._empty):
-            capacity.note(np.array([at]))
+        if resized:
+            self._capacity_version = object()
+        for capacity, nodes in ((self._present, [*changed, *resized]), (self._empty, resized)):
+            if nodes:
+                capacity.note(np.array(nodes))
             if capacity.is_worn:
                 capacity.forget()
 

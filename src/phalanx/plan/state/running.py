@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,75 +22,109 @@ _MANY_TASKS = 2000
 
 
 class Occupancy:
-    """What the tasks of a running gang occupy, by the positions of their nodes."""
+    """What the tasks of a running gang occupy, by the positions of their nodes.
 
-    __slots__ = (
-        "_all_gpus",
-        "_all_safe",
-        "amounts",
-        "ends",
-        "first_end",
-        "gang",
-        "gpus",
-        "groups",
-        "has_fractions",
-        "has_traits",
-        "highest",
-        "is_preemptible",
-        "lowest",
-        "nodes",
-        "occupants",
-        "positions",
-        "priorities",
-        "safe",
-        "total",
-    )
+    Most gangs end before a plan asks what a stop would free or lose, so the arrays are computed on
+    demand.
+    """
 
     def __init__(self, gang: RunningGang, table: NodeTable) -> None:
-        tasks, own = gang.tasks, gang.priority
         self.gang = gang
         self.occupants: list[Occupant] = [
             (table.index[task.node], table.vector(task.resources), task.devices, task.traits)
-            for task in tasks
+            for task in gang.tasks
         ]
-        self.positions = tuple(range(len(tasks)))  #: of all tasks
-        self.nodes: Ints = np.array([occupant[0] for occupant in self.occupants], np.int64)
-        #: What each task occupies, by row, and the sum over all tasks.
-        self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
-        for row, (_, vector, *_) in zip(self.amounts, self.occupants, strict=True):
-            row[vector.rows] = vector.amounts
-        self.total: Floats = self.amounts.sum(axis=0).astype(float)
-        #: When each task has certainly ended; never for tasks that are stopping already.
-        self.ends: Ints = np.array(
-            [NEVER if t.ends_at is None or t.stopping else t.ends_at for t in tasks], np.int64
-        )
-        self.first_end = int(self.ends.min(initial=NEVER))
-        self.has_fractions = any(vector.fraction for _, vector, *_ in self.occupants)
-        self.has_traits = any(task.traits is not None for task in tasks)
-        self.is_preemptible = all(task.preemptible for task in tasks)
-        self.priorities = [own if task.priority is None else task.priority for task in tasks]
-        self.lowest = min(self.priorities, default=own)
-        self.highest = max(self.priorities, default=own)
-        #: GPUs, and GPUs times the second up to which their work is safe: lost work grows linearly.
-        self.gpus: Floats = np.array([_gpus(task) for task in tasks])
-        self.safe: Floats = np.array([_gpus(task) * task.safe_at / SECOND for task in tasks])
-        #: The same occupants, tasks on one node together; None if they share devices or rules ask
-        #: about them.
-        self.groups: list[OccupantGroup] | None = None
-        if not self.has_fractions and not self.has_traits:
-            self.groups = groups_of_occupants(self.occupants)
-        self._all_gpus = float(self.gpus.sum())
-        self._all_safe = float(self.safe.sum())
+        self.rows = len(table.rows)  #: of the arrays
 
     def widened(self, rows: int) -> "Occupancy":
         """The same occupancy of a table that has got more rows."""
         fork = Occupancy.__new__(Occupancy)
-        for name in Occupancy.__slots__:
-            setattr(fork, name, getattr(self, name))
-        more = rows - len(self.total)
-        fork.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
-        fork.total = np.pad(self.total, (0, more))
+        fork.gang, fork.occupants, fork.rows = self.gang, self.occupants, rows
         return fork
+
+    @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """Of all tasks."""
+        return tuple(range(len(self.occupants)))
+
+    @cached_property
+    def nodes(self) -> Ints:
+        return np.array([occupant[0] for occupant in self.occupants], np.int64)
+
+    @cached_property
+    def amounts(self) -> Ints:
+        """What each task occupies, by row."""
+        amounts: Ints = np.zeros((len(self.occupants), self.rows), np.int64)
+        for row, (_, vector, *_) in zip(amounts, self.occupants, strict=True):
+            row[vector.rows] = vector.amounts
+        return amounts
+
+    @cached_property
+    def total(self) -> Floats:
+        """What all tasks together occupy, by row."""
+        total: Floats = self.amounts.sum(axis=0).astype(float)
+        return total
+
+    @cached_property
+    def ends(self) -> Ints:
+        """When each task has certainly ended; never for tasks that are stopping already."""
+        ends = [NEVER if t.ends_at is None or t.stopping else t.ends_at for t in self.gang.tasks]
+        return np.array(ends, np.int64)
+
+    @cached_property
+    def first_end(self) -> Micros:
+        return int(self.ends.min(initial=NEVER))
+
+    @cached_property
+    def has_fractions(self) -> bool:
+        return any(vector.fraction for _, vector, *_ in self.occupants)
+
+    @cached_property
+    def has_traits(self) -> bool:
+        return any(task.traits is not None for task in self.gang.tasks)
+
+    @cached_property
+    def is_preemptible(self) -> bool:
+        return all(task.preemptible for task in self.gang.tasks)
+
+    @cached_property
+    def priorities(self) -> list[int]:
+        own = self.gang.priority
+        return [own if task.priority is None else task.priority for task in self.gang.tasks]
+
+    @cached_property
+    def lowest(self) -> int:
+        return min(self.priorities, default=self.gang.priority)
+
+    @cached_property
+    def highest(self) -> int:
+        return max(self.priorities, default=self.gang.priority)
+
+    @cached_property
+    def groups(self) -> list[OccupantGroup] | None:
+        """The occupants, tasks on one node together; None if they share devices or rules ask about
+        them."""
+        if self.has_fractions or self.has_traits:
+            return None
+        return groups_of_occupants(self.occupants)
+
+    # GPUs, and GPUs times the second up to which their work is safe: lost work grows linearly.
+
+    @cached_property
+    def gpus(self) -> Floats:
+        return np.array([_gpus(task) for task in self.gang.tasks])
+
+    @cached_property
+    def safe(self) -> Floats:
+        return np.array([_gpus(task) * task.safe_at / SECOND for task in self.gang.tasks])
+
+    @cached_property
+    def _all_gpus(self) -> float:
+        return float(self.gpus.sum())
+
+    @cached_property
+    def _all_safe(self) -> float:
+        return float(self.safe.sum())
 
     def stopping(self) -> list[int]:
         """The positions of tasks that are stopping."""
@@ -98,8 +132,9 @@ class Occupancy:
 
     def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
         """GPU-seconds of work that stopping all tasks, or those at these positions, would lose."""
-        gpus, safe = self._all_gpus, self._all_safe
-        if positions is not None:
+        if positions is None:
+            gpus, safe = self._all_gpus, self._all_safe
+        else:
             some = list(positions)
             gpus, safe = float(self.gpus[some].sum()), float(self.safe[some].sum())
         lost = gpus * now / SECOND - safe
@@ -196,12 +231,17 @@ class KnownEnds:
         return sums
 
 
-class EvictableOfQueue(NamedTuple):
+class EvictableOfQueue:
     """The gangs of one queue that can be evicted."""
 
-    gangs: list[Occupancy]
-    totals: Floats  #: the amounts of each of them, by row
-    lowest: int | None  #: the lowest priority of their tasks, and of tasks that are stopping
+    def __init__(self, gangs: list[Occupancy], lowest: int | None) -> None:
+        self.gangs = gangs
+        self.lowest = lowest  #: the lowest priority of their tasks, and of tasks that are stopping
+
+    @cached_property
+    def totals(self) -> Floats:
+        """The amounts of each of them, by row."""
+        return np.array([occupancy.total for occupancy in self.gangs])
 
 
 class RunningGangs:
@@ -251,7 +291,7 @@ class RunningGangs:
         """Adapt to a table that has got more rows."""
         rows = len(self._table.rows)
         for job, occupancy in list(self.by_job.items()):
-            if len(occupancy.total) < rows:
+            if occupancy.rows < rows:
                 self._put(job, occupancy.widened(rows))
 
     def put(self, gang: RunningGang) -> None:
@@ -287,11 +327,14 @@ class RunningGangs:
             self._no_longer_ending.add(number)
 
     def _count(self, gang: RunningGang, sign: int) -> None:
-        for task in gang.tasks:
-            by_queue = self.returning if task.stopping and gang.evicted else self.used
-            _add(by_queue, gang.queue, task, sign)
-            if gang.user and by_queue is self.used:
-                _add(self.used_by_user, (gang.queue, gang.user), task, sign)
+        returning = [task for task in gang.tasks if task.stopping and gang.evicted]
+        if returning:
+            _add(self.returning, gang.queue, returning, sign)
+        if len(returning) < len(gang.tasks):
+            used = [t for t in gang.tasks if not t.stopping] if returning else gang.tasks
+            _add(self.used, gang.queue, used, sign)
+            if gang.user:
+                _add(self.used_by_user, (gang.queue, gang.user), used, sign)
 
     def _gangs_to_change(self, queue: str) -> dict[str, Occupancy]:
         self._evictable.pop(queue, None)
@@ -319,8 +362,7 @@ class RunningGangs:
                 o.lowest for o in gangs if o.gang.evictable or o.gang.job in self.stopping
             ]
             evictable = [occupancy for occupancy in gangs if occupancy.gang.evictable]
-            totals = np.array([occupancy.total for occupancy in evictable])
-            known = EvictableOfQueue(evictable, totals, min(priorities, default=None))
+            known = EvictableOfQueue(evictable, min(priorities, default=None))
             self._evictable[queue] = known
         return known
 
@@ -372,8 +414,9 @@ def _is_among(numbers: Ints, some: Collection[int]) -> Bools:
     return mask
 
 
-def _add(sums: dict[K, dict[str, int]], key: K, task: RunningTask, sign: int) -> None:
-    """Add the resources of a task to one of the sums, which forks may share."""
+def _add(sums: dict[K, dict[str, int]], key: K, tasks: Iterable[RunningTask], sign: int) -> None:
+    """Add the resources of tasks to one of the sums, which forks may share."""
     amounts = sums[key] = dict(sums.get(key, {}))
-    for resource, amount in task.resources:
-        amounts[resource] = amounts.get(resource, 0) + sign * amount
+    for task in tasks:
+        for resource, amount in task.resources:
+            amounts[resource] = amounts.get(resource, 0) + sign * amount
