@@ -36,7 +36,7 @@ def plan_in_standstill(state: Moment) -> Plan | None:
         return None
     never = state.never_fitting()
     surveyed = survey(state, never)
-    serves_none = not starts and _serves_preemptors_only(state, surveyed)
+    serves_none = not starts and _serves_preemptors_only(state, surveyed.late, never)
     if not serves_none and not _has_all_reservations(state, starts, surveyed.late, never):
         return None
     shares = _shares(state, never, surveyed)
@@ -134,18 +134,17 @@ def _has_all_reservations(
     return all(bucket.head.job in jobs or bucket in never for bucket in buckets)
 
 
-def _serves_preemptors_only(state: Moment, surveyed: QueueSurvey) -> bool:
+def _serves_preemptors_only(state: Moment, late: Collection[str], never: Container[Bucket]) -> bool:
     """Whether a pass would serve no gang that does not fit, except to evict others for it.
 
     That is so without the known end of a running gang, which a start could be reserved for, and
     without a starving or late gang, which nodes could be kept for.
     """
-    can_reserve = state.policy.backfill and bool(state.running.ending)
-    return not (
-        can_reserve
-        or surveyed.late
-        or any(is_starving(state.policy, bucket.head, state.now) for _, _, bucket in surveyed.keyed)
-    )
+    if late or (state.policy.backfill and state.running.ending):
+        return False
+    buckets = state.pending.buckets.values()
+    heads = (bucket.head for bucket in buckets if bucket not in never)
+    return not any(is_starving(state.policy, head, state.now) for head in heads)
 
 
 # Evictions
