@@ -6,16 +6,21 @@ from typing import Any
 
 from playwright.async_api import Page
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 
-#: A script for every new document. `window.firstView` becomes the time in ms from the beginning of
-#: the navigation until the first frame with the data of the page was on the screen.
+#: A script for every new document. `window.drawnView` becomes the time in ms from the beginning of
+#: the navigation until the document had the data of the page, and `window.firstView` that until the
+#: first frame with them was on the screen.
 NOTE_FIRST_VIEW = """
-new MutationObserver((_, observer) => {
-    const texts = document.querySelectorAll("main[aria-busy=false] :is(h1, h2, th, td, p)");
-    texts.forEach(each => each.setAttribute("elementtiming", "first view"));
-    if (texts.length) observer.disconnect();
-}).observe(document, { subtree: true, childList: true, attributeFilter: ["aria-busy"] });
+window.drawnView = new Promise(resolve => {
+    new MutationObserver((_, observer) => {
+        const texts = document.querySelectorAll("main[aria-busy=false] :is(h1, h2, th, td, p)");
+        texts.forEach(each => each.setAttribute("elementtiming", "first view"));
+        if (!texts.length) return;
+        observer.disconnect();
+        resolve(performance.now());
+    }).observe(document, { subtree: true, childList: true, attributeFilter: ["aria-busy"] });
+});
 window.firstView = new Promise(resolve => {
     new PerformanceObserver(list => {
         resolve(Math.max(...list.getEntries().map(each => each.renderTime)));

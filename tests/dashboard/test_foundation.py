@@ -1,5 +1,6 @@
 """The dashboard as a whole: its files, its policy, signing in, its events."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from phalanx.api import stream
 from phalanx.dashboard.files import dashboard_files, dashboard_version
@@ -26,7 +27,6 @@ from tests.dashboard.pages import (
 from tests.integration.api.serving import Running, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-expect.set_options(timeout=PATIENCE_MS)
 
 #: What would make a string of the server's into HTML or a script, or is refused by the policy.
 UNSAFE = re.compile(
@@ -143,9 +143,9 @@ HAS_LOADED = """paths => {
 
 #: [path, bytes that came over the network] of all requests before the first view.
 LOADED = """async () => {
-    const shownAt = await window.firstView;
+    const drawnAt = await window.drawnView;
     return performance.getEntriesByType("resource")
-        .filter(each => each.startTime < shownAt)
+        .filter(each => each.startTime <= drawnAt)
         .map(each => [each.name.replace(location.origin, ""), each.transferSize]);
 }"""
 
@@ -354,6 +354,50 @@ async def test_a_hidden_tab_loads_nothing_until_it_is_shown(cluster: Running, pa
     assert [url for url in loaded if "/dashboard/" not in url] == []
     await page.evaluate(HIDE, False)
     await page.get_by_role("link", name="ml/unseen").wait_for()
+
+
+async def test_a_tab_that_is_hidden_while_it_loads_asks_for_nothing_more(
+    cluster: Running, page: Page
+) -> None:
+    reached, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        reached.set()
+        await released.wait()
+        await route.continue_()
+
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.route("**/jobs?*", hold)
+    await page.goto(f"{cluster.url}/#/jobs")
+    await reached.wait()
+    await page.evaluate(HIDE, True)
+    released.set()
+    await page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    assert f"{cluster.url}/crons" not in asked
+    async with page.expect_request("**/crons"):
+        await page.evaluate(HIDE, False)
+
+
+#: The first list of jobs is cut off after its head.
+CUT = """
+const complete = window.fetch;
+let isCut = false;
+window.fetch = (url, options) => {
+    if (isCut || !String(url).startsWith("/jobs?")) return complete(url, options);
+    isCut = true;
+    const error = new TypeError("network error");
+    return Promise.resolve(new Response(new ReadableStream({ start: body => body.error(error) })));
+};
+"""
+
+
+async def test_an_answer_that_is_cut_off_is_asked_for_again(cluster: Running, page: Page) -> None:
+    await submit(cluster, "whole")
+    await page.add_init_script(CUT)
+    await page.goto(f"{cluster.url}/#/jobs")
+    await page.get_by_role("link", name="ml/whole").wait_for()
+    await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_a_page_whose_server_answers_looks_for_no_other_server(

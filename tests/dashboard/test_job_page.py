@@ -9,10 +9,9 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.acceptance.fleet import Fleet
-from tests.dashboard.pages import HIDE, PATIENCE_MS, accessibility_problems, open_page
+from tests.dashboard.pages import HIDE, accessibility_problems, open_page
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-expect.set_options(timeout=PATIENCE_MS)
 
 #: What a hostile task prints: a colour, a title of the terminal, a cleared screen, HTML.
 HOSTILE = r"printf '\033[31mred\033]0;owned\007\033[2J <img src=x onerror=hacked=1>\n'"
@@ -128,7 +127,7 @@ async def test_draining_a_worker_names_the_gangs_that_it_evicts(fleet: Fleet, pa
     await expect(row.get_by_role("button", name="Uncordon")).to_be_visible()
     await row.get_by_role("button", name="Uncordon").click()
     await dialog.get_by_role("button", name="Uncordon").click()
-    await expect(row.get_by_role("button", name="Cordon")).to_be_visible()
+    await expect(row.get_by_role("button", name="Cordon …", exact=True)).to_be_visible()
     fleet.runs(job)
     fleet.end(job)
     fleet.ends(job)

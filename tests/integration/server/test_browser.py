@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, async_playwright
 
 from tests.integration.server.processes import ServerProcess, Start, sqlite_at
+from tests.integration.server.waiting import PATIENCE_S
 from tests.plain_http import async_http_client
 from tests.requirements import require_programs
 
@@ -44,6 +45,7 @@ async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
+            timeout=1000 * PATIENCE_S,
             args=[
                 "--no-sandbox",
                 f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",

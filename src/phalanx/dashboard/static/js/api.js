@@ -1,6 +1,7 @@
 // Requests to the public HTTP API, which docs/reference/http.md describes.
 
 import { early } from "./early.js";
+import { visible } from "./visibility.js";
 
 export class ApiError extends Error {
   constructor(status, code, message, details) {
@@ -25,17 +26,20 @@ export async function call(method, path, { query, body, type, signal, key, text 
     body: typeof body === "string" ? body : body && JSON.stringify(body),
     signal,
   });
-  if (answer.ok) return answer.status === 204 ? null : text ? answer.text() : answer.json();
+  if (answer.ok) return answer.status === 204 ? null : await (text ? answer.text() : answer.json()).catch(unreachable);
   throw refused(await errorOf(answer));
 }
 
 async function reach(method, url, options) {
-  try {
-    return await (begun(method, url) || fetch(url, { method, redirect: "manual", cache: "no-store", ...options }));
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw refused(new ApiError(0, "unreachable", "The server does not answer. Trying again."));
-  }
+  const begunBefore = begun(method, url);
+  if (method === "GET" && !begunBefore && document.hidden) await visible(); // also in the middle of a page that loads
+  return await (begunBefore || fetch(url, { method, redirect: "manual", cache: "no-store", ...options })).catch(unreachable);
+}
+
+// There is no answer, or it was cut off.
+function unreachable(error) {
+  if (error.name === "AbortError") throw error;
+  throw refused(new ApiError(0, "unreachable", "The server does not answer. Trying again."));
 }
 
 // The answer to a request that early.js has begun, once.
