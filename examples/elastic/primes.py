@@ -13,7 +13,7 @@ from phalanx import task
 
 SIZE = int(os.environ.get("SIZE", "10000"))
 BLOCK = 100
-BLOCK_S = 0.05  #: stands for a longer computation
+BLOCK_S = float(os.environ.get("BLOCK_S", "0.05"))  #: stands for a longer computation
 
 
 def is_prime(number: int) -> bool:

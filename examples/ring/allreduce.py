@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from phalanx import task
 
 STEPS = int(os.environ.get("STEPS", "60"))
-STEP_S = 0.05  #: stands for the computation of a step
+STEP_S = float(os.environ.get("STEP_S", "0.05"))  #: stands for the computation of a step
 TIMEOUT_S = 20.0  #: for a peer that neither answers nor closes the connection
 
 Vector = list[int]

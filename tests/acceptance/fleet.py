@@ -10,6 +10,7 @@ from pathlib import Path
 from phalanx.client import Client
 from phalanx.wire.jobs import JobDetail
 from tests.acceptance.terminal import PATIENCE_S, Server, Terminal, until
+from tests.worker_processes import spawner_and_guard, spawner_of
 
 
 class Fleet:
@@ -86,6 +87,18 @@ class Fleet:
             (self.folder / f"end-{name}").touch()
 
 
+def files_with(folder: Path, *values: str) -> list[str]:
+    """The files below the folder that contain a value. Some may be removed meanwhile."""
+    found = []
+    for root, _, names in os.walk(folder):  # which ignores folders that are gone
+        for path in (Path(root, name) for name in names):
+            with suppress(OSError):
+                content = path.read_bytes() if path.is_file() else b""
+                if any(value.encode() in content for value in values):
+                    found.append(str(path))
+    return found
+
+
 def states(job: JobDetail) -> set[str]:
     return {task.state for task in job.tasks}
 
@@ -94,8 +107,10 @@ def _end(process: "subprocess.Popen[str]", state: Path) -> None:
     """The link first: it would begin another spawner. What that runs ends with it."""
     process.kill()
     process.wait()
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(int((state / "spawner.lock").read_text()), signal.SIGKILL)
+    spawner = spawner_of(state)
+    if spawner is not None:
+        os.kill(spawner, signal.SIGKILL)
+    until(lambda: not spawner_and_guard(state))
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

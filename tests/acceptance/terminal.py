@@ -138,14 +138,26 @@ class Screen:
         """Read until this was shown."""
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.seen:
-            ready, _, _ = select.select([self._ours], [], [], deadline - time.monotonic())
-            assert ready, f"it never showed {words!r}: {self.seen}"
-            try:
-                data = os.read(self._ours, 65536)
-            except OSError:  # the last of the other side has closed it
-                data = b""
-            assert data, f"it ended without {words!r}: {self.seen}"
-            self.seen += data.decode(errors="replace")
+            assert self._reads_more(deadline), f"it ended without {words!r}: {self.seen}"
+
+    def ended(self) -> int:
+        """Read to the end: the exit status. A command whose screen nobody reads would hang."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._reads_more(deadline):
+            pass
+        return self.process.wait(PATIENCE_S)
+
+    def _reads_more(self, deadline: float) -> bool:
+        """Read what is shown next; whether the command has not ended."""
+        left_s = max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([self._ours], [], [], left_s)
+        assert ready, f"it shows no more than this: {self.seen}"
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # the last of the other side has closed it
+            return False
+        self.seen += data.decode(errors="replace")
+        return bool(data)
 
 
 class Following:
@@ -173,6 +185,13 @@ class Following:
         with self.process.stdout as lines:
             for line in lines:
                 self._lines.put(line)
+
+    def to_end(self) -> list[str]:
+        """All lines, of a command that ends."""
+        self._reader.join()
+        while not self._lines.empty():
+            self.seen.append(self._lines.get())
+        return self.seen
 
     def line_with(self, words: str, wait_s: float = 1.0) -> bool:
         """Whether such a line comes within this time."""
@@ -227,7 +246,7 @@ class Server:
                 return [job["id"] for job in found]
 
             for job in unfinished():
-                assert http.delete(f"/jobs/{job}").is_success
+                http.delete(f"/jobs/{job}")  # it may have ended by now
             for worker in http.get("/workers").json():
                 assert http.delete(f"/workers/{worker['id']}").is_success
             until(lambda: not unfinished())

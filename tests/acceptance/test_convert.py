@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.fleet import Fleet
-from tests.acceptance.terminal import SCRIPT, Following, Terminal
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal
 from tests.manifests import pod
 
 PREFIX = "pod-group.scheduling.sigs.k8s.io"
@@ -80,7 +80,7 @@ def test_a_worker_without_a_container_runtime_never_runs_the_command_of_an_image
         fleet.work("w", "--label=runtime=containers", "--container-runtime=none")
         [job] = fleet.submit(pod("imaged").replace("command:", "image: train:7b, command:"))
         with Following(fleet.terminal.start("events", "-f", job)) as events:
-            assert events.line_with("this worker has no container runtime", wait_s=30)
+            assert events.line_with("this worker has no container runtime", PATIENCE_S)
 
 
 def test_output_that_cannot_be_written_ends_with_a_sentence() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Server, Terminal, environment
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Server, Terminal, environment, until
 from tests.integration.client.misbehaving_server import MisbehavingServer, answer, refusal
 
 NOWHERE = "http://127.0.0.1:9"
@@ -73,8 +73,7 @@ def test_without_a_required_token_the_error_says_how_to_pass_one(tmp_path: Path)
         assert "did you mean --token-file" in shown.err
         file = tmp_path / "token"
         file.write_text(f"{token}\n")
-        while at.type("jobs", f"--token-file={file}").status == 4:  # it notices within seconds
-            pass
+        until(lambda: at.type("jobs", f"--token-file={file}").status != 4)  # within seconds
         assert at.type("jobs", PHALANX_TOKEN_FILE=str(file)).status == 0
         known = Terminal(server.url, PHALANX_TOKEN=token)
         assert known.type("submit", "--namespace", "ml", "--", "x").status == 0

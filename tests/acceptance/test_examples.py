@@ -81,6 +81,7 @@ def variables(folder: Path, python: str = sys.executable) -> dict[str, str]:
         "PATH": f"{shims}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "PHALANX_PORTS": f"{first}-{first + 100}",
+        "BLOCK_S": "0.1",  # of the elastic gang, which is not to end before it is shrunk
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }

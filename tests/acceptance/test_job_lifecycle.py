@@ -86,7 +86,7 @@ def test_waiting_at_a_terminal_shows_the_reason_and_ends_with_ctrl_c(at: Termina
         screen.until("pending\x1b[0m: never fits: ")
         screen.process.send_signal(signal.SIGINT)
         screen.until("the job keeps running; stop it with `phalanx cancel patient`")
-        assert screen.process.wait(PATIENCE_S) == 130
+        assert screen.ended() == 130
     assert at.type("job", "patient", "--json").json["phase"] == "pending"
 
 
@@ -101,7 +101,7 @@ def test_following_at_a_terminal_shows_why_there_is_no_output_yet(
             worker.write(claim, "at last\n")
             screen.until("at last")
             worker.end(claim)
-            assert screen.process.wait(PATIENCE_S) == 0
+            assert screen.ended() == 0
 
 
 RETRIED = "{name: retried, backoff: 1s, roles: {worker: {command: x}}}"
@@ -138,7 +138,7 @@ def test_following_at_a_terminal_prints_why_an_attempt_stopped(
         worker.end(worker.claim(), exit_code=3)
         screen.until("stopping all tasks: task 0 exited with code 3 on w-1")
         worker.end(worker.claim())
-        assert screen.process.wait(PATIENCE_S) == 0
+        assert screen.ended() == 0
 
 
 def test_the_cluster_is_watched_until_ctrl_c(own_server: Server, at: Terminal) -> None:
@@ -147,7 +147,7 @@ def test_the_cluster_is_watched_until_ctrl_c(own_server: Server, at: Terminal) -
         with Worker(own_server.url, "w-1", cpu=1):
             screen.until("w-1")
         screen.process.send_signal(signal.SIGINT)
-        assert screen.process.wait(PATIENCE_S) == 130
+        assert screen.ended() == 130
 
 
 def test_the_events_of_a_job_are_followed_to_its_end(own_server: Server, at: Terminal) -> None:

@@ -1,6 +1,6 @@
 """Finding jobs: lists, names, beginnings of ids, and shell completion."""
 
-from tests.acceptance.terminal import Screen, Terminal
+from tests.acceptance.terminal import Screen, Terminal, until
 
 
 def submitted(terminal: Terminal, *words: str) -> str:
@@ -14,6 +14,7 @@ def test_a_list_in_a_pipe_has_one_uncut_line_per_job(terminal: Terminal) -> None
         submitted(terminal, "--namespace", "wide", "--gpu", "64", "--name", f"{'x' * 60}-{n}")
         for n in range(3)
     }
+    until(lambda: terminal.type("jobs", "--namespace", "wide").out.count("the largest") == 3)
     said = terminal.type("jobs", "--namespace", "wide")
     head, *lines = said.out.splitlines()
     assert head.split()[:3] == ["JOB", "NAME", "PHASE"]
@@ -25,6 +26,7 @@ def test_a_list_in_a_pipe_has_one_uncut_line_per_job(terminal: Terminal) -> None
 
 def test_a_narrow_screen_keeps_ids_whole_and_cuts_the_reason(terminal: Terminal) -> None:
     job = submitted(terminal, "--namespace", "narrow", "--gpu", "64", "--name", "train")
+    until(lambda: "never fits" in terminal.type("jobs", "--namespace", "narrow").out)
     said = terminal.type("jobs", "--namespace", "narrow", COLUMNS="80")
     [line] = said.out.splitlines()[1:]
     assert line.split()[:3] == [job, "narrow/train", "pending"]

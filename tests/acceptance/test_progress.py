@@ -13,7 +13,7 @@ from tests.acceptance.terminal import Screen
 #: Rank 0 makes ten steps in the time in which rank 1 makes one.
 TRAIN = r"""
 n=0; until [ -e {end} ]; do n=$((n+1))
-echo '{{"step": '$((n*(10-9*RANK)))', "total": 1000, "values": {{"loss": '$((9*n%7+1))'}}}}'
+echo '{{"step": '$((n*(10-9*RANK)))', "total": 10000, "values": {{"loss": '$((9*n%7+1))'}}}}'
 sleep 0.1; done >>"$PHALANX_PROGRESS"
 """
 
@@ -36,12 +36,13 @@ def test_the_progress_of_a_job_is_shown_while_it_runs_and_after_it_ended(
     words = ("submit", "--name=train", "--gang=2", "--follow", "--", *command)
     narrow = {"COLUMNS": "80"}
     with Screen(fleet.terminal, *words) as screen:
+        screen.until(" left, loss ")
         screen.until("rank 1 on w-1 lags by")
-        assert re.search(r"running [█░]+ step \d+ of 1000 .* left, loss", plain(screen.seen))
+        assert re.search(r"running [█░]+ step \d+ of 10000 .* left, loss", plain(screen.seen))
 
         job = fleet.terminal.type("job", "train", **narrow).out
         assert re.search(
-            r"^progress +.*step \d+ of 1000 \(\d+%\), .*, rank 1 on w-1 lags", job, re.MULTILINE
+            r"^progress +.*step \d+ of 10000 \(\d+%\), .*, rank 1 on w-1 lags", job, re.MULTILINE
         )
         assert re.search(r"^values +loss [1-7]$", job, re.MULTILINE)
 
@@ -60,7 +61,7 @@ def test_the_progress_of_a_job_is_shown_while_it_runs_and_after_it_ended(
         screen.until(" after ")
         assert "job done after" in plain(screen.seen)
     ended = fleet.terminal.type("job", "train", **narrow).out
-    assert re.search(r"^progress +[█░]+ step \d+ of 1000 \(\d+%\)$", ended, re.MULTILINE)
+    assert re.search(r"^progress +[█░]+ step \d+ of 10000 \(\d+%\)$", ended, re.MULTILINE)
 
 
 def test_displays_say_that_no_server_answers_instead_of_showing_old_progress(
@@ -68,15 +69,15 @@ def test_displays_say_that_no_server_answers_instead_of_showing_old_progress(
 ) -> None:
     command = ("sh", "-c", TRAIN.format(end=tmp_path / "end"))
     with Screen(fleet.terminal, "submit", "--name=train", "--follow", "--", *command) as following:
-        following.until(" of 1000 ")
+        following.until(" of 10000 ")
         with Screen(fleet.terminal, "wait", "train") as waiting:
-            waiting.until(" of 1000 ")
+            waiting.until(" of 10000 ")
             fleet.server.kill()
             for screen in (following, waiting):
                 screen.until("no server answers; waiting up to 60 s")
                 assert re.search(r"(\n|\x1b\[2K)no server answers", screen.seen)
                 screen.until("waiting for a server for ")
-                assert " of 1000 " not in screen.seen.rpartition("waiting for a server for")[2]
+                assert " of 10000 " not in screen.seen.rpartition("waiting for a server for")[2]
 
 
 def test_a_value_that_was_not_reported_is_an_error_that_lists_the_others(fleet: Fleet) -> None:

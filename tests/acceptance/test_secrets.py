@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.secrets.encryption import add_key
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.fleet import Fleet, files_with
 from tests.acceptance.pages import blocks, commands
 from tests.plain_http import http_client
 
@@ -46,17 +46,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
-def leaks(folder: Path) -> list[str]:
-    """The files below the folder that contain a value."""
-    return [
-        str(path)
-        for path in folder.rglob("*")
-        if path.is_file()
-        for value in (BUCKET, TOKEN)
-        if value.encode() in path.read_bytes()
-    ]
-
-
 def test_a_secret_is_in_the_environment_of_its_tasks_and_nowhere_else(
     fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -83,7 +72,7 @@ def test_a_secret_is_in_the_environment_of_its_tasks_and_nowhere_else(
     shown = fleet.terminal.type("job", job, "--json").out
     assert "${resources.training-data.bucket}" in shown
     assert BUCKET not in shown + fleet.terminal.type("events", job, "--json").out
-    assert leaks(tmp_path) == []
+    assert files_with(tmp_path, BUCKET, TOKEN) == []
 
 
 def test_a_gang_whose_secret_is_missing_fails_without_a_start_and_says_why(fleet: Fleet) -> None:

@@ -1,10 +1,7 @@
 """The job of the batch chapter as it is printed: a signed image, a secret, a user, and policies."""
 
 import json
-import os
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,9 @@ import httpx
 import pytest
 
 from phalanx.secrets.encryption import add_key
-from tests.acceptance.fleet import Fleet
-from tests.image_registry import PATIENCE_S, Registry, SigningKey
+from tests.acceptance.fleet import Fleet, files_with
+from tests.acceptance.terminal import until
+from tests.image_registry import Registry, SigningKey
 from tests.integration.agent.registry import Storage, require_podman
 from tests.training_run import CRON, IMAGE, JOB
 
@@ -44,9 +42,7 @@ class Site:
         return self.fleet.terminal.type("events", job).out
 
     def until_event(self, job: str, words: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while words not in self.events(job):
-            assert time.monotonic() < deadline, self.events(job)
+        until(lambda: words in self.events(job))
 
 
 @pytest.fixture
@@ -84,17 +80,6 @@ def _digest(registry: Registry, repository: str, tag: str) -> str:
     return str(answer.headers["docker-content-digest"])
 
 
-def leaks(folder: Path) -> list[str]:
-    """The files that contain the value. Files of containers may be removed meanwhile."""
-    found = []
-    for root, _, names in os.walk(folder):  # which ignores folders that are gone
-        for path in (Path(root, name) for name in names):
-            with suppress(OSError):
-                if path.is_file() and BUCKET.encode() in path.read_bytes():
-                    found.append(str(path))
-    return found
-
-
 def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_path: Path) -> None:
     at = site.fleet.terminal
     key = SigningKey()
@@ -123,7 +108,7 @@ def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_
         logs = at.type("logs", job, "--task", str(rank)).out
         assert logs == "uid 65534 bucket [redacted]\n5c1f\n"
     assert BUCKET not in at.type("job", job, "--json").out + at.type("events", job, "--json").out
-    assert leaks(tmp_path) == []
+    assert files_with(tmp_path, BUCKET) == []
 
     # An endpoint that is not declared is a warning, and by policy a refusal.
     undeclared = JOB.replace(

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,14 @@ from tests.acceptance.terminal import (
     Worker,
     until,
 )
+from tests.ports import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = DOCS / "tutorial.md"
+#: The pause of the tutorial's program in each step. Here it is longer until the test goes on, so
+#: that the job does not end before the test requeues it.
+PAUSE = "time.sleep(0.1)"
+HELD = "time.sleep(1 if __import__('os').path.exists('held') else 0.1)"
 REFERENCE = DOCS / "reference" / "python.md"
 
 
@@ -36,9 +40,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        number: int = found.getsockname()[1]
-        return number
+    return free_port()
 
 
 @pytest.fixture
@@ -55,7 +57,8 @@ def wait_for_an_attempt(at: Terminal, job: str) -> None:
 
 def test_the_tutorial_works_as_written(at: Terminal, port: int, tmp_path: Path) -> None:
     [program] = blocks(TUTORIAL, "python")
-    (tmp_path / "train.py").write_text(program)
+    assert PAUSE in program
+    (tmp_path / "train.py").write_text(program.replace(PAUSE, HELD))
     first, *lines = "".join(blocks(TUTORIAL, "sh")).splitlines()
     begun, *words = shlex.split(first)
     assert (begun, words[0]) == ("phalanx", "up")
@@ -67,6 +70,10 @@ def test_the_tutorial_works_as_written(at: Terminal, port: int, tmp_path: Path) 
             assert line.startswith("phalanx ")
             if "requeue" in line:  # a user is never so quick
                 wait_for_an_attempt(at, line.split()[-1])
+            else:
+                (tmp_path / "held").unlink(missing_ok=True)
+            if "--name moved" in line:
+                (tmp_path / "held").touch()
             answer = at.type(*shlex.split(line)[1:])
             assert answer.status == 0, (line, answer)
             said[line] = answer.out
