@@ -20,6 +20,9 @@ from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import SQLiteStore
 
+#: A commit takes long on a busy disk.
+PATIENCE_S = 60.0
+
 
 class FakeClock:
     def __init__(self) -> None:
@@ -172,13 +175,14 @@ class PostgresBackend:
         self.schema = schema
 
     def handle(self) -> PostgresStore:
-        return PostgresStore(self.server.dsn(schema=self.schema))
+        return PostgresStore(self.server.dsn(schema=self.schema), timeout_s=PATIENCE_S)
 
     async def fresh(self) -> Backend:
         return await self.server.backend()
 
-    def handle_through(self, port: int, timeout_s: float) -> PostgresStore:
-        return PostgresStore(self.server.dsn(schema=self.schema, through=port), timeout_s=timeout_s)
+    def handle_through(self, port: int) -> PostgresStore:
+        dsn = self.server.dsn(schema=self.schema, through=port)
+        return PostgresStore(dsn, timeout_s=PATIENCE_S)
 
     async def advance_clock(self, span: Micros) -> None:
         for table, time in (("leader", "expires_at"), ("batches", "committed_at")):

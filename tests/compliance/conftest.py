@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import HOUR
 from phalanx.store.protocol import Store
 from tests.compliance.backends import (
     Backend,
@@ -18,7 +18,7 @@ from tests.compliance.backends import (
     postgres_server,
 )
 
-LEASE = 10 * SECOND
+LEASE = HOUR
 
 
 @pytest.fixture(scope="session")

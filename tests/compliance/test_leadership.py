@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import MINUTE
 from phalanx.store.protocol import Batch, Deposed, Leader, Store
 from tests.builders import a_finished_job, a_job, a_worker
 from tests.compliance.backends import Backend, SQLiteBackend
@@ -26,7 +26,7 @@ async def test_a_lease_in_force_is_not_taken_over_even_by_its_holder(
 ) -> None:
     other = backend.handle()
     await other.open()
-    await backend.advance_clock(LEASE - SECOND)
+    await backend.advance_clock(LEASE - MINUTE)
     assert await other.lead("s-2", "http://s-2", LEASE) is None
     assert await other.lead("s-1", "http://s-1", LEASE) is None
     assert await store.lead("s-1", "http://s-1", LEASE) is None
@@ -120,11 +120,11 @@ async def test_a_deposed_leader_that_resigns_changes_nothing(
 
 
 async def test_a_renewed_lease_counts_from_now(store: Store, backend: Backend, term: int) -> None:
-    await backend.advance_clock(LEASE - SECOND)
+    await backend.advance_clock(LEASE - MINUTE)
     await store.renew(term, LEASE)
-    await backend.advance_clock(LEASE - SECOND)
+    await backend.advance_clock(LEASE - MINUTE)
     assert await store.leader() is not None
-    await backend.advance_clock(2 * SECOND)
+    await backend.advance_clock(2 * MINUTE)
     assert await store.leader() is None
 
 

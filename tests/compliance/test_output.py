@@ -2,10 +2,10 @@
 
 import pytest
 
-from phalanx.core.time_units import SECOND
 from phalanx.store.protocol import Batch, Deposed, OutputChunk, OutputEnd, OutputTrim, Store
 from tests.builders import a_finished_job, a_job
 from tests.compliance.backends import Backend
+from tests.compliance.conftest import LEASE
 
 ALL = 2**62
 
@@ -135,11 +135,11 @@ async def test_output_outlives_the_server_that_kept_it(
 async def test_a_deposed_leader_stores_no_output(
     store: Store, backend: Backend, there: int
 ) -> None:
-    await backend.advance_clock(11 * SECOND)
+    await backend.advance_clock(LEASE)
     await backend.die(store)
     other = backend.handle()
     await other.open()
-    assert await other.lead("s-2", "http://s-2", 10 * SECOND) is not None
+    assert await other.lead("s-2", "http://s-2", LEASE) is not None
     with pytest.raises(Deposed):
         await store.put_output(there, [chunk(0, b"late")])
     assert await other.output_ends("j-1") == ()

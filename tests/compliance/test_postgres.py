@@ -1,12 +1,13 @@
 """Faults of PostgreSQL: a connection that breaks or goes silent, a server that restarts."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
 
+from phalanx.store import postgres_connections
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import (
     Batch,
@@ -17,12 +18,11 @@ from phalanx.store.protocol import (
     Token,
 )
 from tests.builders import a_job, a_record, a_task, a_worker
-from tests.compliance.backends import PostgresBackend
+from tests.compliance.backends import PATIENCE_S, PostgresBackend
 from tests.compliance.conftest import LEASE
 from tests.compliance.proxy import COMMIT, WORKERS, Fault, Proxy, proxy_to
 
-#: Long enough for a commit on a busy machine, short enough to be waited for.
-TIMEOUT_S = 0.7
+T = TypeVar("T")
 
 BATCH = Batch("b-1", jobs=(a_job(),), workers=(a_worker(),), records=(a_record(1, job="j-1"),))
 
@@ -36,10 +36,50 @@ async def proxy(postgres_backend: PostgresBackend) -> AsyncIterator[Proxy]:
 @pytest_asyncio.fixture
 async def store(postgres_backend: PostgresBackend, proxy: Proxy) -> AsyncIterator[PostgresStore]:
     """A store whose connections go through the proxy."""
-    store = postgres_backend.handle_through(proxy.port, TIMEOUT_S)
+    store = postgres_backend.handle_through(proxy.port)
     await store.open()
     yield store
     await store.close()
+
+
+class Timeouts:
+    """The module asyncio as the store sees it: a test decides when its timeouts expire."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._latest: asyncio.Timeout | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        self._latest = asyncio.timeout(seconds)
+        return self._latest
+
+    async def after(self, fault: Fault, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call; with SILENCE its timeout expires when a message is held back."""
+        task = asyncio.create_task(call)
+        if fault is Fault.SILENCE:
+            await self._proxy.tripped.wait()
+            self.expire()
+        return await task
+
+    def expire(self) -> None:
+        assert self._latest is not None
+        self._latest.reschedule(asyncio.get_running_loop().time())
+
+
+@pytest.fixture
+def timeouts(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Timeouts:
+    timeouts = Timeouts(proxy)
+    monkeypatch.setattr(postgres_connections, "asyncio", timeouts)
+    return timeouts
+
+
+async def _give_up_soon(store: PostgresStore) -> None:
+    """From now on PostgreSQL ends a transaction on this connection whose client is silent."""
+    async with store._connections.writing("set a timeout") as connection:
+        await connection.execute("SET idle_in_transaction_session_timeout = '500ms'")
 
 
 async def _is_there(store: Store, term: int) -> bool:
@@ -51,24 +91,17 @@ async def _is_there(store: Store, term: int) -> bool:
     return parts.pop()
 
 
-async def _commit(store: PostgresStore, term: int) -> None:
-    """Until it is done: on a busy disk a commit can take longer than the timeout of these tests."""
-    while True:
-        with suppress(OutcomeUnknown):
-            return await store.commit(term, BATCH)
-
-
 @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SILENCE])
 async def test_a_connection_that_fails_half_way_fails_the_commit(
-    store: PostgresStore, term: int, proxy: Proxy, fault: Fault
+    store: PostgresStore, term: int, proxy: Proxy, timeouts: Timeouts, fault: Fault
 ) -> None:
     proxy.arm(WORKERS, fault)
     with pytest.raises(CommitFailed, match="b-1"):
-        await store.commit(term, BATCH)
+        await timeouts.after(fault, store.commit(term, BATCH))
     assert proxy.tripped.is_set()
     assert not await store.has_batch("b-1")
     assert not await _is_there(store, term)
-    await _commit(store, term)
+    await store.commit(term, BATCH)
     assert await _is_there(store, term)
 
 
@@ -77,23 +110,31 @@ async def test_a_connection_that_fails_half_way_fails_the_commit(
     [(Fault.CUT_BEFORE, False), (Fault.CUT_AFTER, True), (Fault.SILENCE, False)],
 )
 async def test_a_connection_that_fails_at_commit_leaves_the_outcome_unknown_until_has_batch(
-    store: PostgresStore, term: int, proxy: Proxy, fault: Fault, arrives: bool
+    store: PostgresStore,
+    term: int,
+    proxy: Proxy,
+    timeouts: Timeouts,
+    *,
+    fault: Fault,
+    arrives: bool,
 ) -> None:
+    await _give_up_soon(store)
     proxy.arm(COMMIT, fault)
     with pytest.raises(OutcomeUnknown, match="b-1"):
-        await store.commit(term, BATCH)
+        await timeouts.after(fault, store.commit(term, BATCH))
     assert await store.has_batch("b-1") is arrives
     assert await _is_there(store, term) is arrives
-    await _commit(store, term)
+    await store.commit(term, BATCH)
     assert await _is_there(store, term)
 
 
 async def test_has_batch_is_final_even_if_the_commit_arrives_afterwards(
-    store: PostgresStore, term: int, proxy: Proxy
+    store: PostgresStore, term: int, proxy: Proxy, timeouts: Timeouts
 ) -> None:
+    await _give_up_soon(store)
     proxy.arm(COMMIT, Fault.SILENCE)
     with pytest.raises(OutcomeUnknown):
-        await store.commit(term, BATCH)
+        await timeouts.after(Fault.SILENCE, store.commit(term, BATCH))
     # The transaction is still open on the server, and the message that completes it is on its way:
     # the answer must wait until the transaction can no longer complete.
     assert not await store.has_batch("b-1")
@@ -119,21 +160,23 @@ async def test_has_batch_waits_for_a_commit_in_progress(
 
 
 async def _until_someone_waits_for_a_lock(store: PostgresStore) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not await store._connections.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
             pass
 
 
 async def test_a_leader_that_falls_silent_half_way_does_not_keep_the_next_one_out(
-    store: PostgresStore, postgres_backend: PostgresBackend, proxy: Proxy
+    store: PostgresStore, postgres_backend: PostgresBackend, proxy: Proxy, timeouts: Timeouts
 ) -> None:
     term = await store.lead("s-1", "", 0)
     assert term == 1
+    await _give_up_soon(store)
     other = postgres_backend.handle()
     await other.open()
     proxy.arm(COMMIT, Fault.SILENCE)
     commit = asyncio.create_task(store.commit(term, BATCH))
     await proxy.tripped.wait()
+    timeouts.expire()
     later = await other.lead("s-2", "", LEASE)
     assert later == 2
     await proxy.deliver_late()
@@ -147,6 +190,7 @@ async def test_a_leader_that_falls_silent_half_way_does_not_keep_the_next_one_ou
 async def test_a_cancelled_commit_leaves_a_store_that_works(
     store: PostgresStore, term: int, proxy: Proxy, message: bytes
 ) -> None:
+    await _give_up_soon(store)
     proxy.arm(message, Fault.SILENCE)
     commit = asyncio.create_task(store.commit(term, BATCH))
     await proxy.tripped.wait()
@@ -163,9 +207,12 @@ async def test_a_read_that_fails_says_so_and_the_next_one_works(
     store: PostgresStore, term: int, proxy: Proxy, fault: Fault
 ) -> None:
     await store.commit(term, BATCH)
+    assert await store.job("j-1") == (a_job(), ())
     proxy.arm(b"j-1", fault)
+    store._connections.timeout_s = 1
     with pytest.raises(StoreError, match="cannot read from PostgreSQL"):
         await store.job("j-1")
+    store._connections.timeout_s = PATIENCE_S
     assert await store.job("j-1") == (a_job(), ())
 
 
@@ -181,11 +228,11 @@ async def test_a_change_of_a_token_that_fails_at_commit_is_of_unknown_outcome(
 
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_leadership_over_a_broken_connection_is_an_error_and_can_be_retried(
-    store: PostgresStore, term: int, proxy: Proxy, fault: Fault
+    store: PostgresStore, term: int, proxy: Proxy, timeouts: Timeouts, fault: Fault
 ) -> None:
     proxy.arm(b"UPDATE leader", fault)
     with pytest.raises(StoreError, match="cannot renew leadership"):
-        await store.renew(term, LEASE)
+        await timeouts.after(fault, store.renew(term, LEASE))
     await store.renew(term, LEASE)
     await store.commit(term, BATCH)
 

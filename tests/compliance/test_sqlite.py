@@ -183,13 +183,13 @@ async def test_reading_a_page_delays_no_commit(sqlite_backend: SQLiteBackend) ->
             db.execute("BEGIN")
             db.execute("SELECT count(*) FROM workers").fetchall()
             reading.set()
-            finish.wait(10)
+            finish.wait(60)
             count: int = db.execute("SELECT count(*) FROM workers").fetchone()[0]
             db.execute("ROLLBACK")
             return count
 
         page = asyncio.create_task(store._reader.run(slow_page))
-        await asyncio.to_thread(reading.wait, 10)
+        assert await asyncio.to_thread(reading.wait, 60)
         await store.commit(term, Batch("b-1", workers=(a_worker(),)))
         assert not page.done()
         finish.set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -30,9 +31,12 @@ class RawConnection:
         self._writer = writer
 
     @classmethod
-    async def to(cls, url: str) -> "RawConnection":
+    async def to(cls, url: str, data: bytes = b"") -> "RawConnection":
+        """Connect; the data, at most 4 KiB, have arrived before the server sees the connection."""
         place = urlsplit(url)
-        return cls(*await asyncio.open_connection(place.hostname, place.port))
+        connected = socket.create_connection((place.hostname or "", place.port or 0))
+        connected.sendall(data)
+        return cls(*await asyncio.open_connection(sock=connected))
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)

@@ -23,13 +23,13 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.engine.writer import Writer
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store
+from tests.integration.server.waiting import PATIENCE_S
 from tests.plain_http import async_http_client
-
-PATIENCE_S = 20.0
 
 #: Shared by the servers of all tests: creating the routes takes longer than most tests.
 _routes = cache(create_routes)
@@ -49,7 +49,7 @@ class Running:
         self.url = url
         parts = urlsplit(url)
         self.address = (parts.hostname or "", parts.port or 0)
-        self.client = async_http_client(url, timeout=PATIENCE_S)
+        self.client = async_http_client(url)
         self._changed = asyncio.Event()
         engine.observers.append(self._observe)
 
@@ -67,11 +67,23 @@ class Running:
                     return
                 await changed.wait()
 
-    async def lead(self) -> None:
-        """Wait until it leads."""
+    async def lead(self, after: Writer | None = None) -> None:
+        """Wait until it leads, with another writer than one whose commit has failed."""
         async with asyncio.timeout(PATIENCE_S):
-            while not self.engine.is_leading:
+            while not self.engine.is_leading or self.writer is after:
                 await asyncio.sleep(0)
+
+    @property
+    def writer(self) -> Writer:
+        term = self.engine._leadership.term
+        assert term is not None
+        assert term.writer is not None
+        return term.writer
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass for workers and runners that are silent."""
+        self.writer.losses.add_pause(-seconds)
+        self.writer._arrived.set()
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """JSON in, JSON out."""
@@ -86,7 +98,7 @@ class Running:
         """`curl ARGUMENTS`, with the server's address before each path."""
         words = [f"{self.url}{word}" if word.startswith("/") else word for word in arguments]
         process = await asyncio.create_subprocess_exec(
-            *("curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", *words),
+            *("curl", "-sS", "--max-time", str(PATIENCE_S), "-w", "\n%{http_code}", *words),
             stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await process.communicate()
@@ -120,7 +132,7 @@ async def serving(
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     host = HostEnvironment(name or url, url, clock, lambda: uuid4().hex)
-    engine = Engine(store, host, settings or EngineSettings())
+    engine = Engine(store, host, settings or quick())
     services = Services(
         engine,
         AgentSync(engine, store),
@@ -151,5 +163,8 @@ async def serving(
 
 
 def quick(**fields: Any) -> EngineSettings:
-    """Engine settings with some fields replaced, usually by shorter times."""
-    return replace(EngineSettings(), **fields)
+    """Engine settings with some fields replaced, usually by shorter times.
+
+    Leases and held calls do not end because the process of the test was suspended for a while.
+    """
+    return replace(EngineSettings(lease_s=3600.0, sync_wait_s=PATIENCE_S), **fields)

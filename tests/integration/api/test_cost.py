@@ -21,7 +21,7 @@ async def evicted(server: Running) -> dict[str, Any]:
     await server.call("POST", "/workers/register", {"id": "w-1", "resources": {"gpu": 1}})
     made = await server.call("POST", "/jobs", JOB)
     job = made.body["id"]
-    claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+    claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")
     assert claimed.status == 200
     assert (await server.call("POST", f"/jobs/{job}/requeue")).status == 200
     assert (await server.call("POST", f"/jobs/{job}.0@1/preempted")).status == 200

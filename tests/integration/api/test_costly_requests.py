@@ -10,7 +10,8 @@ from phalanx.host.clock import wall_clock
 from phalanx.manifest import documents, reader_process
 from phalanx.manifest.reader import InputKind, ReadRequest, encode
 from phalanx.store.memory import MemoryStore
-from tests.integration.api.serving import PATIENCE_S, Running, serving
+from tests.integration.api.serving import Running, serving
+from tests.integration.server.waiting import PATIENCE_S
 
 ROLES = json.dumps({"roles": {f"r{n}": {"command": "a"} for n in range(15_000)}}).encode()
 DOCUMENTS = b"---\ncommand: a\n" * 50_000
@@ -19,6 +20,12 @@ ALIASES = b"a: &a [%s]\nb: [%s]\n" % (b"x," * 900, b"*a," * 100)
 NESTED = b"[" * 500_000
 NUMBERS = b"- " + b"9" * 900_000
 YAML = {"content_type": "application/yaml"}
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that reads may be suspended for a while."""
+    monkeypatch.setattr(input_reader, "_READ_S", PATIENCE_S)
 
 
 REFUSALS = {

@@ -60,10 +60,11 @@ async def test_a_run_that_draws_the_id_of_a_finished_job_is_refused_and_draws_ag
     await server.call("POST", "/jobs", NIGHTLY)
     draws = iter([finished])
     monkeypatch.setattr(crons, "_new_job_id", lambda tx: next(draws, "j-7kq2m4xd"))
+    writer = server.writer
     refused = await server.call("POST", f"{PATH}/run")
     assert refused.status == 503
     assert f"another job has the id {finished}" in refused.body["error"]["message"]
-    await server.lead()
+    await server.lead(after=writer)
     [run] = (await server.call("POST", f"{PATH}/run")).body["runs"]
     assert run["job"] == "j-7kq2m4xd"
     assert (await server.call("GET", f"/jobs/{finished}")).body["phase"] == "cancelled"
@@ -76,7 +77,7 @@ async def test_a_replacing_run_is_shown_until_the_unfinished_run_has_stopped(
     await server.call("POST", "/workers/register", {"id": "w-1", "slots": 1})
     await server.call("POST", "/jobs", NIGHTLY | {"schedule": RARE | {"concurrency": "replace"}})
     assert "replacing_at" not in (await server.call("POST", f"{PATH}/run")).body
-    task = (await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")).body
+    task = (await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")).body
     again = (await server.call("POST", f"{PATH}/run")).body
     assert again["replacing_at"] > again["last"]["due_at"]
     path = f"/jobs/{task['id']}/preempted?epoch={task['reservation_epoch']}"

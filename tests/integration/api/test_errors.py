@@ -10,8 +10,9 @@ import pytest
 from phalanx.api.services import Info
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from tests.integration.api.serving import PATIENCE_S, Running, serving
+from tests.integration.api.serving import Running, serving
 from tests.integration.api.test_jobs import submit
+from tests.integration.server.waiting import PATIENCE_S
 
 
 def error(body: Any) -> dict[str, Any]:

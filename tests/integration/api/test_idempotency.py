@@ -174,12 +174,12 @@ async def test_a_repeated_removal_does_not_remove_a_new_object(server: Running, 
 async def test_a_repeated_requeue_does_not_stop_the_next_attempt(server: Running) -> None:
     job = (await server.call("POST", "/jobs", JOB)).body["id"]
     await server.call("POST", "/workers/register", {"id": "w-1"})
-    claim = await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+    claim = await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")
     assert claim.status == 200
     first = await server.call("POST", f"/jobs/{job}/requeue", idempotency_key="k")
     assert first.status == 200
     epoch = claim.body["reservation_epoch"]
     await server.call("POST", f"/jobs/{job}.0/preempted?epoch={epoch}")
-    assert (await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")).status == 200
+    assert (await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")).status == 200
     again = await server.call("POST", f"/jobs/{job}/requeue", idempotency_key="k")
     assert (again.status, again.body["phase"]) == (200, "running")

@@ -10,7 +10,8 @@ import pytest
 from phalanx.api import listing
 from phalanx.core.states import State
 from phalanx.engine.job_ids import JobIds
-from tests.integration.api.serving import PATIENCE_S, Running
+from tests.integration.api.serving import Running
+from tests.integration.server.waiting import PATIENCE_S
 
 NATIVE: dict[str, Any] = {
     "name": "pretrain",

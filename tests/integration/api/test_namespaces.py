@@ -50,6 +50,7 @@ class Contest:
         secret = MARKER if namespace == "b" else "open"
         role = {"command": f"run {secret}", "env": {"KEY": secret}, "resources": {"gpu": 1}}
         body = {"namespace": namespace, "name": name, "priority": priority, "roles": {"r": role}}
+        body["grace"] = "1h"  # it is stopping until it says that it has stopped
         reply = await self.call("root", "POST", "/jobs", body | fields)
         assert reply.status == 201, reply
         self.jobs[name] = reply.body["id"]
@@ -58,7 +59,7 @@ class Contest:
     async def place(self, job: str) -> None:
         """Wait until the worker can run the job, and run it."""
         await self.server.until(lambda c: c.gangs[job].tasks[0].worker == "w-1")
-        claimed = await self.call("w", "GET", "/jobs/next?worker_id=w-1&wait=10")
+        claimed = await self.call("w", "GET", "/jobs/next?worker_id=w-1&wait=60")
         assert claimed.body["gang_id"] == job
 
     async def stop(self, job: str) -> None:

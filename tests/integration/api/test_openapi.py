@@ -17,7 +17,8 @@ from schemathesis.checks import not_a_server_error
 from phalanx.api.app import OPENAPI_PATH
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from tests.integration.api.serving import PATIENCE_S, Running, quick, serving
+from tests.integration.api.serving import Running, quick, serving
+from tests.integration.server.waiting import PATIENCE_S
 
 
 class Aside:
@@ -96,7 +97,7 @@ def _try_all(operation: Any, mode: GenerationMode) -> None:
     def check(case: Any) -> None:
         nonlocal sent
         sent += 1
-        response = case.call()
+        response = case.call(timeout=PATIENCE_S)
         case.validate_response(response, checks=[not_a_server_error])
         assert "x-request-id" in {name.lower() for name in response.headers}
 

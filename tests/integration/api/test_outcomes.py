@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from phalanx.core.time_units import SECOND
-from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, Store, StoreError
+from phalanx.core.time_units import HOUR
+from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, Store
 from tests.compliance.backends import Backend
-from tests.integration.api.serving import Running, quick, serving
-from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.integration.api.serving import Running, serving
 
 JOB = {"name": "once", "roles": {"a": {"command": "true"}}}
 
@@ -27,7 +26,6 @@ class Interruptible:
         self._store = store
         self.before: Callable[[], Awaitable[None]] = nothing
         self.after: Callable[[], Awaitable[None]] = nothing
-        self.can_renew = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -39,11 +37,6 @@ class Interruptible:
         await self._store.commit(term, batch)
         if has_job:
             await self.after()
-
-    async def renew(self, term: int, lease: int) -> None:
-        if not self.can_renew:
-            raise StoreError("no answer")
-        await self._store.renew(term, lease)
 
 
 def once(error: Exception) -> Callable[[], Awaitable[None]]:
@@ -60,12 +53,12 @@ def once(error: Exception) -> Callable[[], Awaitable[None]]:
 @asynccontextmanager
 async def interrupted(store: Store) -> AsyncIterator[tuple[Running, Interruptible]]:
     wrapped = Interruptible(store)
-    async with serving(cast("Store", wrapped), settings=quick(lease_s=0.6)) as server:
+    async with serving(cast("Store", wrapped)) as server:
         yield server, wrapped
 
 
 async def is_stored(store: Store) -> bool:
-    term = await store.lead("reader", "http://reader", SECOND)
+    term = await store.lead("reader", "http://reader", HOUR)
     assert term is not None
     jobs = (await store.load(term)).jobs
     await store.resign(term)
@@ -79,20 +72,16 @@ async def submit(server: Running, key: str = "k") -> tuple[int, Any]:
 
 async def test_a_commit_that_outlasts_the_lease_is_answered_as_done(store: Store) -> None:
     async with interrupted(store) as (server, faulty):
-        faulty.can_renew = False
+        lease = server.writer._lease
 
-        async def has_no_lease() -> bool:
-            return not server.engine.is_leading
+        async def the_lease_ends() -> None:
+            lease._until_s = 0.0
 
-        async def until_the_lease_has_ended() -> None:
-            await eventually(has_no_lease, PATIENCE_S)
-
-        faulty.after = until_the_lease_has_ended
+        faulty.after = the_lease_ends
         status, body = await submit(server)
         assert (status, body["name"]) == (201, "once")
         reply = await server.call("GET", f"/jobs/{body['id']}")
         assert reply.body["error"]["code"] == "no_leader"  # a read needs the lease
-        faulty.can_renew = True
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
@@ -118,7 +107,7 @@ async def test_a_commit_that_is_interrupted_is_answered_as_unknown(
         assert "the change may or may not have been made" in body["error"]["message"]
         assert "same Idempotency-Key" in body["error"]["message"]
     await backend.die(store)
-    await backend.advance_clock(SECOND)
+    await backend.advance_clock(2 * HOUR)
     other = backend.handle()
     await other.open()
     was_stored = await is_stored(other)
@@ -132,11 +121,11 @@ async def test_a_commit_that_is_interrupted_is_answered_as_unknown(
 
 async def test_a_commit_that_failed_is_answered_as_not_done(store: Store) -> None:
     async with interrupted(store) as (server, faulty):
-        faulty.before = once(CommitFailed("the disk is full"))
+        faulty.before, writer = once(CommitFailed("the disk is full")), server.writer
         status, body = await submit(server)
         assert (status, body["error"]["code"]) == (503, "unavailable")
         assert "nothing was changed" in body["error"]["message"]
-        await server.lead()
+        await server.lead(after=writer)
         assert (await server.call("GET", "/jobs")).body["jobs"] == []
         assert (await submit(server))[0] == 201
 

@@ -9,15 +9,16 @@ import pytest
 
 from phalanx.api.services import Info
 from phalanx.core.states import State
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import HOUR
 from phalanx.engine.engine import Engine
 from phalanx.engine.output import chunk_writer
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import OutputChunk, Store, StoreError
-from tests.integration.api.serving import PATIENCE_S, Reply, Running, quick, serving
+from tests.integration.api.serving import Reply, Running, quick, serving
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_plain import a_worker, claim
+from tests.integration.server.waiting import PATIENCE_S
 
 GANG = {"roles": {"ps": {"command": "x"}, "worker": {"command": "x", "replicas": 2}}}
 RETRIED = {"roles": {"w": {"command": "x"}}, "max_retries": 9, "backoff": "0s"}
@@ -55,7 +56,7 @@ class Writer(NamedTuple):
 
 async def writing(server: Running, worker: str = "w-1") -> Writer:
     """The next task for this worker, claimed."""
-    found = await claim(server, worker, wait=10)
+    found = await claim(server, worker, wait=60)
     return Writer(server, worker, found["id"], found["reservation_epoch"])
 
 
@@ -503,7 +504,7 @@ async def test_acknowledged_output_survives_a_takeover() -> None:
     stores = [MemoryStore(clock=wall_clock, database=database) for _ in range(2)]
     async with (
         serving(stores[0]) as leader,
-        serving(stores[1], leads=False, settings=quick(lease_s=1.0)) as standby,
+        serving(stores[1], leads=False) as standby,
     ):
         writer = await a_writer(leader)
         acknowledged = await writer.write(0, b"acknowledged\n")
@@ -519,13 +520,14 @@ async def test_acknowledged_output_survives_a_takeover() -> None:
 async def test_a_server_that_leads_again_knows_the_output_stored_meanwhile() -> None:
     database = MemoryDatabase()
     store, other = (MemoryStore(clock=wall_clock, database=database) for _ in range(2))
-    async with serving(store, settings=quick(lease_s=1.0)) as server:
+    # After a quarter of its lease it contends again.
+    async with serving(store, settings=quick(lease_s=10.0)) as server:
         writer = await a_writer(server)
         await writer.write(0, b"ours\n")
         term = None
         while term is None:
             await server.engine.resign()
-            term = await other.lead("other", "http://other", 60 * SECOND)
+            term = await other.lead("other", "http://other", HOUR)
         theirs = OutputChunk(writer.job, 0, writer.attempt, 5, b"theirs\n")
         await other.put_output(term, [theirs])
         assert (await writer.bring(5, b"x")).status in (307, 503)
@@ -545,8 +547,11 @@ async def test_concurrent_chunks_share_a_write_and_bypass_the_command_queue() ->
         await writer.write(0, b"x")
         commands = Commands(server.engine)
         store.gate.clear()
-        writes = [asyncio.create_task(writer.write(n, b"x")) for n in range(1, 20)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
+            writes = [asyncio.create_task(writer.write(1, b"x"))]
+            while len(store.batches) < 2:
+                await asyncio.sleep(0)
+            writes += [asyncio.create_task(writer.write(n, b"x")) for n in range(2, 20)]
             while server.services.outputs._writer._held_bytes < 19:
                 await asyncio.sleep(0)
         store.gate.set()

@@ -16,6 +16,7 @@ from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from tests.integration.api.serving import Running, quick, serving
 from tests.integration.api.test_jobs import submit
+from tests.integration.server.waiting import PATIENCE_S
 
 
 async def claim(server: Running, worker: str | None = None, wait: float = 0) -> dict[str, Any]:
@@ -68,7 +69,7 @@ async def test_a_job_on_hold_is_not_claimed_until_it_is_released(server: Running
 
 
 async def test_a_held_claim_is_woken_by_a_job(server: Running) -> None:
-    waiting = [asyncio.create_task(claim(server, wait=10)) for _ in range(2)]
+    waiting = [asyncio.create_task(claim(server, wait=60)) for _ in range(2)]
     while len(server.services.claims._held) < 2:
         await asyncio.sleep(0)
     one, two = await submit(server), await submit(server)
@@ -78,18 +79,18 @@ async def test_a_held_claim_is_woken_by_a_job(server: Running) -> None:
 
 async def test_the_held_claim_of_a_worker_is_woken_by_its_reservation(server: Running) -> None:
     await a_worker(server, resources={"gpu": 1})
-    waiting = asyncio.create_task(claim(server, "w-1", wait=10))
+    waiting = asyncio.create_task(claim(server, "w-1", wait=60))
     made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
     assert (await waiting)["gang_id"] == made["id"]
 
 
 async def test_nothing_is_claimed_for_a_client_that_has_disconnected(server: Running) -> None:
-    hanging = asyncio.create_task(server.call("GET", "/jobs/next?wait=10"))
+    hanging = asyncio.create_task(server.call("GET", "/jobs/next?wait=60"))
     while not server.services.claims._held:
         await asyncio.sleep(0)
     hanging.cancel()
     await asyncio.gather(hanging, return_exceptions=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while server.services.claims._held:
             await asyncio.sleep(0)
     made = await submit(server)
@@ -155,11 +156,12 @@ async def test_jobs_are_reserved_for_each_poller_as_far_as_they_fit(server: Runn
     await a_worker(server, resources={"memory_mb": 1000})
     for _ in range(3):
         await submit(server, {"command": "x", "resources": {"memory_mb": 400}})
-    pollers = {asyncio.create_task(claim(server, "w-1", wait=10)) for _ in range(3)}
+    pollers = {asyncio.create_task(claim(server, "w-1", wait=60)) for _ in range(3)}
     claimed: set[asyncio.Task[dict[str, Any]]] = set()
     while len(claimed) < 2:
         done, _ = await asyncio.wait(pollers - claimed, return_when=asyncio.FIRST_COMPLETED)
         claimed |= done
+    await server.until(lambda c: c.nodes["w-1"].worker.slots == 3)
     assert await slots_of(server) == (3, 2)
     for poller in pollers:
         poller.cancel()
@@ -179,11 +181,12 @@ async def test_a_worker_that_registers_slots_has_so_many(server: Running) -> Non
 
 
 async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: Store) -> None:
-    async with serving(store, settings=quick(lost_after_s=0.3)) as server:
+    async with serving(store) as server:
         made = await submit(server)
         first = await claim(server)
         assert first["reservation_epoch"] == 1
-        again = await claim(server, wait=10)
+        server.pass_time(60)
+        again = await claim(server, wait=60)
         assert (again["task"], again["reservation_epoch"]) == (first["task"], 2)
         shown = await server.call("GET", f"/jobs/{made['id']}")
         assert (shown.body["failures"], shown.body["attempt"]) == (1, 2)
@@ -191,24 +194,23 @@ async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: S
 
 
 async def test_heartbeats_keep_the_task_of_a_runner_without_a_worker() -> None:
-    async with serving(MemoryStore(clock=wall_clock), settings=quick(lost_after_s=0.5)) as server:
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(lost_after_s=60.0)) as server:
         await submit(server)
         task = (await claim(server))["task"]
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 1.0
-        while loop.time() < until:
+        for _ in range(4):
+            server.pass_time(30)
             assert (await server.call("POST", f"/jobs/{task}/heartbeat")).status == 200
         assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
 
 
 async def test_a_task_whose_claim_was_not_received_is_claimed_again(store: Store) -> None:
-    async with serving(store, settings=quick(lost_after_s=0.3)) as server:
+    async with serving(store, settings=quick(lost_after_s=60.0)) as server:
         await a_worker(server, resources={"gpu": 1})
         await submit(server, {"command": "x", "resources": {"gpu": 1}})
-        lost = await claim(server, "w-1", wait=5)
+        lost = await claim(server, "w-1", wait=60)
         # The worker did not get that answer, and goes on asking.
         while (reply := await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204:
-            assert server.engine.is_leading
+            server.pass_time(40)
         assert reply.body["id"] == f"{lost['task']}@2"
 
 
@@ -231,7 +233,7 @@ async def test_reports_on_tasks_without_a_process_are_refused(server: Running, v
 async def test_a_report_of_another_worker_is_refused(server: Running) -> None:
     await a_worker(server)
     await submit(server)
-    task = (await claim(server, "w-1", wait=5))["task"]
+    task = (await claim(server, "w-1", wait=60))["task"]
     for verb in ("heartbeat", "done", "fail"):
         assert (await server.call("POST", f"/jobs/{task}/{verb}?worker_id=w-2")).status == 409
     assert (await server.call("POST", f"/jobs/{task}/done?worker_id=w-1")).status == 200
@@ -270,7 +272,7 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.call("POST", f"{path}?epoch=1", data)).status == 200
     assert (await server.client.get(path)).content == data
     assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
-    again = await claim(server, wait=5)
+    again = await claim(server, wait=60)
     assert "CHECKPOINT_DATA" not in again["env"]  # too large for a variable
     assert (await server.client.get(again["env"]["CHECKPOINT_URL"])).content == data
     assert (again["checkpoint_bytes"], again["reservation_epoch"]) == (2**20, 2)
@@ -286,7 +288,7 @@ async def test_a_task_that_its_worker_stopped_alone_keeps_its_checkpoint(server:
     assert (await server.call("POST", path, b"step 7")).status == 409
     assert (await server.call("POST", f"{path}&stopped=true", b"step 7")).status == 200
     assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
-    again = await claim(server, wait=5)
+    again = await claim(server, wait=60)
     assert (await server.client.get(again["env"]["CHECKPOINT_URL"])).content == b"step 7"
     story = (await server.call("GET", f"/jobs/{made['id']}/events")).body["events"]
     [evicted] = [event for event in story if event["kind"] == "JobEvicted"]
@@ -322,11 +324,11 @@ async def test_a_checkpoint_that_comes_too_late_is_not_kept() -> None:
 
 
 async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> None:
-    settings = quick(lost_after_s=2.0)
-    async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
+    async with serving(MemoryStore(clock=wall_clock)) as server:
         await a_worker(server, resources={"gpu": 1})
         made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
-        task = (await claim(server, "w-1", wait=5))["task"]
+        task = (await claim(server, "w-1", wait=60))["task"]
+        server.pass_time(60)
         await server.until(lambda c: c.nodes["w-1"].worker.lost_at is not None)
         shown = (await server.call("POST", "/workers/w-1/heartbeat")).body
         assert (shown["status"], shown["tasks"], shown["free"]) == ("active", [task], {"gpu": 0})
@@ -339,18 +341,18 @@ async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> No
 async def test_a_plain_worker_that_registers_again_has_lost_its_tasks(server: Running) -> None:
     await a_worker(server, incarnation="i-1")
     made = await submit(server)
-    await claim(server, "w-1", wait=5)
+    await claim(server, "w-1", wait=60)
     await a_worker(server, incarnation="i-1")
     assert (await server.call("GET", f"/jobs/{made['id']}")).body["phase"] == "running"
     await a_worker(server, incarnation="i-2")
     await server.until(lambda c: c.gangs[made["id"]].job.phase is not Phase.RUNNING)
-    assert (await claim(server, "w-1", wait=5))["reservation_epoch"] == 2
+    assert (await claim(server, "w-1", wait=60))["reservation_epoch"] == 2
 
 
 async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
     await a_worker(server)
     made = await submit(server)
-    task = (await claim(server, "w-1", wait=5))["task"]
+    task = (await claim(server, "w-1", wait=60))["task"]
     drained = (await server.call("POST", "/workers/w-1/drain?reason=new+fans")).body
     assert drained["evicted"] == [made["id"]]
     assert drained["worker"]["cordoned"] == "new fans"
@@ -359,7 +361,7 @@ async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
     assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
     assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
     assert (await server.call("POST", "/workers/w-1/uncordon")).body["status"] == "active"
-    assert (await claim(server, "w-1", wait=5))["task"] == task
+    assert (await claim(server, "w-1", wait=60))["task"] == task
     assert (await server.call("POST", "/workers/w-1/cordon")).body["status"] == "cordoned"
     assert (await server.call("DELETE", "/workers/w-1")).status == 204
     assert (await server.call("GET", "/workers")).body == []
@@ -368,7 +370,7 @@ async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
 async def test_a_worker_is_not_drained_before_its_deadline(server: Running) -> None:
     await a_worker(server)
     await submit(server)
-    task = (await claim(server, "w-1", wait=5))["task"]
+    task = (await claim(server, "w-1", wait=60))["task"]
     drained = (await server.call("POST", "/workers/w-1/drain?deadline=1h")).body
     assert (drained["evicted"], drained["worker"]["status"]) == ([], "cordoned")
     assert (await server.call("POST", f"/jobs/{task}/heartbeat")).body == {}
@@ -382,7 +384,7 @@ async def test_nothing_is_claimed_from_a_queue_that_is_stopped(server: Running) 
     assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
     started = (await server.call("POST", "/queues/default/start")).body
     assert "stopped" not in started
-    assert (await claim(server, "w-1", wait=5))["task"] == f"{made['id']}.0"
+    assert (await claim(server, "w-1", wait=60))["task"] == f"{made['id']}.0"
 
 
 async def test_an_operator_may_let_the_brake_go(server: Running) -> None:
@@ -395,7 +397,7 @@ async def test_after_an_unacknowledged_stop_reports_must_name_their_attempt() ->
         made = await submit(server, {"roles": {"w": {"command": "x"}}, "grace": 0})
         task = (await claim(server))["task"]
         await server.call("POST", f"/jobs/{made['id']}/requeue")
-        assert (await claim(server, wait=5))["reservation_epoch"] == 2
+        assert (await claim(server, wait=60))["reservation_epoch"] == 2
         # The first attempt may be alive, and the report may come from it.
         assert (await server.call("POST", f"/jobs/{task}/done")).status == 409
         assert (await server.call("POST", f"/jobs/{task}/done?epoch=1")).status == 409
@@ -406,7 +408,7 @@ async def test_an_attempt_whose_end_was_seen_leaves_later_reports_free(server: R
     await submit(server)
     task = (await claim(server))["task"]
     assert (await server.call("POST", f"/jobs/{task}/fail?exit_code=3")).status == 200
-    assert (await claim(server, wait=5))["reservation_epoch"] == 2
+    assert (await claim(server, wait=60))["reservation_epoch"] == 2
     assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
 
 
@@ -440,7 +442,7 @@ async def test_full_workers_leave_a_job_to_another_runner(
         await a_worker(server, worker, slots=1)
         await submit(server)
     for worker in ("w-1", "w-2"):
-        await claim(server, worker, wait=5)
+        await claim(server, worker, wait=60)
     claims, attempts = server.services.claims, []
     attempt = claims._claim
 
@@ -450,12 +452,12 @@ async def test_full_workers_leave_a_job_to_another_runner(
 
     monkeypatch.setattr(claims, "_claim", counted)
     full = [
-        asyncio.create_task(server.call("GET", f"/jobs/next?worker_id={worker}&wait=10"))
+        asyncio.create_task(server.call("GET", f"/jobs/next?worker_id={worker}&wait=60"))
         for worker in ("w-1", "w-2")
     ]
     while len(attempts) < 2:
         await asyncio.sleep(0)
-    free = asyncio.create_task(claim(server, wait=10))
+    free = asyncio.create_task(claim(server, wait=60))
     while len(attempts) < 3:
         await asyncio.sleep(0)
     made = await submit(server)
@@ -471,8 +473,12 @@ async def test_full_workers_leave_a_job_to_another_runner(
 async def test_a_held_claim_is_woken_when_a_backoff_ends(server: Running) -> None:
     role = {"roles": {"w": {"command": "x"}}, "backoff": "300ms", "max_retries": 5}
     job = (await submit(server, role))["id"]
-    for epoch in (1, 2):
-        assert (await claim(server, wait=10))["reservation_epoch"] == epoch
-        assert (await server.call("POST", f"/jobs/{job}/fail")).status == 200
-    assert (await server.call("GET", "/jobs/next")).status == 204
-    assert (await claim(server, wait=10))["reservation_epoch"] == 3
+    await claim(server)
+    assert (await server.call("POST", f"/jobs/{job}/fail")).status == 200
+    assert (await claim(server, wait=60))["reservation_epoch"] == 2
+    waiting = asyncio.create_task(claim(server, wait=60))
+    while not server.services.claims._held:
+        await asyncio.sleep(0)
+    # The second failure has a backoff.
+    assert (await server.call("POST", f"/jobs/{job}/fail")).status == 200
+    assert (await waiting)["reservation_epoch"] == 3

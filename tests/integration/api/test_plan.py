@@ -9,7 +9,8 @@ from phalanx.core.settings import CoreSettings
 from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
-from tests.integration.api.serving import PATIENCE_S, Running, quick, serving
+from tests.integration.api.serving import Running, quick, serving
+from tests.integration.server.waiting import PATIENCE_S
 
 PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_600_000_000}))
 
@@ -28,7 +29,7 @@ async def running(server: Running, size: int, **fields: Any) -> str:
     """A job whose tasks all run."""
     job: str = (await server.call("POST", "/jobs", gang(size, **fields))).body["id"]
     for _ in range(size):
-        claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+        claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")
         assert claimed.body["gang_id"] == job
     return job
 
@@ -139,7 +140,7 @@ async def test_why_of_a_running_job_names_the_tasks_above_its_minimum(server: Ru
     await worker(server, gpus=2)
     job = (await server.call("POST", "/jobs", gang(3, min_available=2, restart="task"))).body["id"]
     for _ in range(2):
-        await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+        await server.call("GET", "/jobs/next?worker_id=w-1&wait=60")
     async with asyncio.timeout(PATIENCE_S):
         while (told := (await server.call("GET", f"/jobs/{job}/why")).body)["message"] == "running":
             await asyncio.sleep(0)  # the next plan has not been made yet

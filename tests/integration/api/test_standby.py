@@ -2,7 +2,7 @@
 
 from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
-from tests.integration.api.serving import quick, serving
+from tests.integration.api.serving import serving
 from tests.integration.api.test_jobs import submit
 
 
@@ -12,7 +12,7 @@ async def test_a_standby_redirects_every_request_to_the_leader() -> None:
     following = MemoryStore(clock=wall_clock, database=database)
     async with (
         serving(leading) as leader,
-        serving(following, leads=False, settings=quick(lease_s=1.0)) as standby,
+        serving(following, leads=False) as standby,
     ):
         job = await submit(leader)
         while (found := await standby.client.get("/jobs")).status_code == 503:

@@ -217,7 +217,7 @@ async def test_a_worker_that_never_registered_can_be_removed_once(cluster: Clust
 async def test_a_held_sync_of_a_revoked_worker_gets_no_instructions(cluster: Cluster) -> None:
     await cluster.agent("w-1")
     term = cluster.server.engine.term
-    held = asyncio.ensure_future(cluster.sync("w-1", seq=5, term=term, wait=10))
+    held = asyncio.ensure_future(cluster.sync("w-1", seq=5, term=term, wait=60))
     await cluster.server.until(lambda c: c.nodes["w-1"].inventoried)
     assert (await cluster.call("root", "DELETE", "/tokens/worker:w-1")).status == 204
     await cluster.submit(
@@ -230,7 +230,7 @@ async def test_a_held_sync_of_a_revoked_worker_gets_no_instructions(cluster: Clu
 async def test_a_held_claim_of_a_revoked_token_gets_no_task(cluster: Cluster) -> None:
     plain = {"id": "plain-1", "resources": {"gpu": 1}, "slots": 1}
     assert (await cluster.call("plain-1", "POST", "/workers/register", plain)).status == 201
-    path = "/jobs/next?worker_id=plain-1&wait=10"
+    path = "/jobs/next?worker_id=plain-1&wait=60"
     held = asyncio.ensure_future(cluster.call("plain-1", "GET", path))
     for _ in range(5):  # the claim was sent first, and is held by then
         await cluster.call("root", "GET", "/workers")

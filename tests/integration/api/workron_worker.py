@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tests.integration.api.serving import PATIENCE_S, Running
+from tests.integration.api.serving import Running
+from tests.integration.server.waiting import PATIENCE_S
 
 #: 1 s, 5 s, 15 s and 15 s in its source.
 POLL_S, HEARTBEAT_S, WORKER_HEARTBEAT_S, GRACE_S = 0.05, 0.1, 0.3, 0.3
