@@ -16,6 +16,7 @@ from phalanx.engine.gang_inputs import ImagePreview
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.trust import PolicyDenied, TrustPolicies, read_trust
+from phalanx.registry import registry_client
 from phalanx.registry.image_pins import ImagePins
 from phalanx.registry.logins import RegistryLogin
 from phalanx.registry.registry_client import RegistryError
@@ -39,6 +40,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     require_programs("docker-registry")
     with Registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that is slow on a busy machine is not one that cannot be reached."""
+    monkeypatch.setattr(registry_client, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(registry_client, "_ANSWER_S", 60.0)
 
 
 class Locked(BaseHTTPRequestHandler):

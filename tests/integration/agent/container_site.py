@@ -1,5 +1,6 @@
 """Workers that run containers, and what a user asks of them."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -113,9 +114,9 @@ class ContainerSite(Generic[S]):
     async def clear(self) -> None:
         """End all jobs and empty the shared folder."""
         for job in (await self.fleet.get("/jobs?finished=false"))["jobs"]:
-            # It may be done by now.
+            # It may have ended by now.
             await self.fleet.client.delete(f"{self.fleet.server.url}/jobs/{job['id']}")
-            await self.fleet.reach(job["id"], "cancelled", "done")
+            await self.fleet.reach(job["id"], "cancelled", "done", "failed")
         for path in self.shared.iterdir():
             path.rmdir() if path.is_dir() else path.unlink()
 
@@ -124,8 +125,15 @@ def children(pid: int) -> list[int]:
     return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
-def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+def child_named(pid: int, word: str) -> int:
+    """The one child of a process with this word in its command line. Others may end meanwhile."""
+    found = []
+    for child in children(pid):
+        with suppress(OSError):
+            if word in Path(f"/proc/{child}/cmdline").read_text():
+                found.append(child)
+    [child] = found
+    return child
 
 
 def container_pids(machine: Machine) -> list[int]:

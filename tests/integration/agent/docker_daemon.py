@@ -113,7 +113,11 @@ class DockerDaemon:
             *self._folder.glob("data/containers/**/*.json"),
             *self._folder.glob("exec/**/*.json"),
         ]
-        return "".join(file.read_text() for file in files)
+        texts = []
+        for file in files:
+            with suppress(FileNotFoundError):  # of a container that is being removed
+                texts.append(file.read_text())
+        return "".join(texts)
 
     def close(self) -> None:
         if self._process is not None:

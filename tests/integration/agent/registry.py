@@ -93,7 +93,11 @@ class Storage:
     def config_files(self) -> str:
         """What podman has written about its containers, on disk."""
         files = (self._folder / "graph").glob("overlay-containers/**/*.json")
-        return "".join(file.read_text() for file in files)
+        texts = []
+        for file in files:
+            with suppress(FileNotFoundError):  # of a container that is being removed
+                texts.append(file.read_text())
+        return "".join(texts)
 
     def remove(self) -> None:
         """Remove everything, mounts included."""

@@ -15,9 +15,8 @@ from tests.integration.agent.container_site import (
     ALONE,
     WAIT,
     ContainerSite,
-    children,
+    child_named,
     container_pids,
-    name_of,
 )
 from tests.integration.agent.machines import Fleet, Machine
 from tests.integration.agent.registry import (
@@ -302,8 +301,7 @@ async def test_a_killed_monitor_changes_nothing_for_its_container(
     machine = site.machine
     job = await site.submit(f"{WAIT} exit 5", restart="never")
     await site.written("ready")
-    [monitor] = [pid for pid in children(machine.spawner) if name_of(pid) == "conmon"]
-    os.kill(monitor, signal.SIGKILL)
+    os.kill(child_named(machine.spawner, "conmon"), signal.SIGKILL)
     (site.shared / "go").touch()
     failed = await site.fleet.reach(job, "failed")
     assert failed["cause"] == "task 0 exited with code 5 on w-0"

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,7 +14,7 @@ from tests.integration.agent.container_site import (
     ALONE,
     WAIT,
     ContainerSite,
-    children,
+    child_named,
     container_pids,
 )
 from tests.integration.agent.docker_daemon import SAME_GROUP, DockerDaemon, require_docker
@@ -185,7 +184,7 @@ async def test_output_and_exit_code_survive_a_restart_of_the_daemon(site: Site) 
     daemon, log = site.storages[0], site.machine.log
 
     async def has_started() -> bool:
-        return not daemon.commands("start")
+        return not daemon.commands("start") and "before" in await site.logs(job)
 
     async def is_followed_again() -> bool:
         return "after" in await site.logs(job)
@@ -205,8 +204,7 @@ async def test_a_task_whose_monitor_is_killed_ends_with_it(site: Site) -> None:
     job = await site.submit(WAIT, restart="never")
     await site.written("ready")
     processes = container_pids(site.machine)
-    [monitor] = [pid for pid in children(site.machine.spawner) if "docker_monitor" in words_of(pid)]
-    os.kill(monitor, signal.SIGKILL)
+    os.kill(child_named(site.machine.spawner, "docker_monitor"), signal.SIGKILL)
     failed = await site.fleet.reach(job, "failed")
     assert "the monitor of its container was killed" in failed["cause"]
     assert not any(is_alive(pid) for pid in processes)
@@ -247,7 +245,3 @@ async def test_what_cannot_be_started_is_refused_in_the_words_of_docker(site: Si
         assert "security.apparmor: AppArmor is not enabled on this worker" in why
     failed = await site.finished(["/nothing"], restart="never")
     assert failed["cause"] == "task 0 exited with code 127 on w-0"
-
-
-def words_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
