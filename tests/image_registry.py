@@ -12,6 +12,7 @@ import httpx
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.plain_http import http_client
 from tests.ports import free_port
 
 PATIENCE_S = 60
@@ -47,7 +48,7 @@ class Registry:
         self.address = f"127.0.0.1:{self.port}"
         self._config = folder / "registry.yml"
         self._config.write_text(_CONFIG.format(folder=folder / "data", port=self.port))
-        self._http = httpx.Client(base_url=f"http://{self.address}/v2/", trust_env=False)
+        self._http = http_client(f"http://{self.address}/v2/", trust_env=False)
 
     def __enter__(self) -> "Registry":
         words = ["docker-registry", "serve", str(self._config)]

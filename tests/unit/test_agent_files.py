@@ -3,9 +3,11 @@
 import asyncio
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 from phalanx.agent import trash as trash_module
 from phalanx.agent.state_dir import CHECKPOINT_OUT, StateDir
@@ -145,13 +147,22 @@ async def test_the_removal_of_many_files_does_not_hold_up_the_loop(
         os.close(os.open(state_dir.task_file(KEY, str(number)), os.O_CREAT))
     trash = Trash(state_dir)
     trash.put_attempt(KEY, output=False)
+    remove_some, threads = trash.remove_some, []
+
+    def noted() -> bool:
+        threads.append(threading.get_ident())
+        return remove_some()
+
+    monkeypatch.setattr(trash, "remove_some", noted)
     running = asyncio.create_task(trash.run())
-    turns = 0
-    while any(state_dir.trash.iterdir()):
-        turns += 1
-        await asyncio.to_thread(os.stat, state_dir.path)  # as long as any other work in a thread
+
+    async def is_empty() -> bool:
+        return not any(state_dir.trash.iterdir())
+
+    await eventually(is_empty, PATIENCE_S)
     running.cancel()
-    assert turns > 10, "other work gets its turn between two parts of the removal"
+    assert len(threads) > 10, "other work in threads gets its turn between two parts of the removal"
+    assert threading.get_ident() not in threads
 
 
 def test_a_file_that_cannot_be_replaced_is_kept_and_nothing_else_is_left(tmp_path: Path) -> None:

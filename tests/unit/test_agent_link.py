@@ -366,7 +366,7 @@ async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     server = HttpClient(f"http://127.0.0.1:{port}")
-    request = HttpRequest("POST", "/", {}, b"", 10)
+    request = HttpRequest("POST", "/", {}, b"", 60)
     held = asyncio.create_task(server.call(request))
     await arrived.wait()
     held.cancel()

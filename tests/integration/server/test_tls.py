@@ -16,6 +16,7 @@ from tests.integration.agent.machines import Machine
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
 from tests.integration.server.waiting import PATIENCE_S, eventually, within
 from tests.plain_http import async_http_client
+from tests.ports import free_port
 
 WRONG = f"sha256:{'a' * 64}"
 
@@ -41,7 +42,7 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest_asyncio.fixture
 async def server(start: Start, tmp_path: Path) -> ServerProcess:
-    return await secure(start, sqlite_at(tmp_path), "only")
+    return await secure(start, sqlite_at(tmp_path), "only", f"--port={free_port()}")
 
 
 @pytest_asyncio.fixture
