@@ -211,7 +211,9 @@ class Server:
 
     def __init__(self, folder: Path, *flags: str, leads: bool = True) -> None:
         self._awaited = "leading" if leads else "standing by"
-        self._flags = (f"--store=sqlite:{folder / 'phalanx.db'}", "--log-format=json", *flags)
+        store = f"--store=sqlite:{folder / 'phalanx.db'}"
+        # A server that is suspended for a while goes on. If it is killed, its file is free.
+        self._flags = (store, "--log-format=json", "--lease=1h", *flags)
         self._lines: queue.Queue[str] = queue.Queue()
         self.url = ""
 

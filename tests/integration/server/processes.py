@@ -102,7 +102,10 @@ class ServerProcess:
     async def start(
         cls, store: str, name: str, *flags: str, before: Sequence[str] = (), **variables: str
     ) -> "ServerProcess":
-        words = ("serve", f"--store={store}", f"--name={name}", "--port=0", "--log-format=json")
+        words = ["serve", f"--store={store}", f"--name={name}", "--port=0", "--log-format=json"]
+        if store.startswith("sqlite:"):
+            # A server that is suspended for a while goes on. If it is killed, its file is free.
+            words.append("--lease=1h")
         process = Process.start(*words, *flags, before=before, **variables)
         server = cls(process, name)
         server.url = (await server.line("listening"))["url"]
