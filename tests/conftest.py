@@ -20,6 +20,9 @@ settings.load_profile("busy-machine")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# The control plane of Kubernetes collects garbage a quarter as often, with a fifth less CPU time.
+os.environ.setdefault("GOGC", "400")
+
 
 #: Files whose tests share nothing, and take too long together for one process.
 SPREAD = frozenset({"tests/simulation/test_broken_rules.py", "tests/simulation/test_seeds.py"})

@@ -1,14 +1,17 @@
 """`phalanx kube scheduler` as a process of its own, with its health and metrics."""
 
-import sys
+import os
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from tests.kubernetes.server_process import ServerProcess
 from tests.ports import free_port
+from tests.preloaded import start_phalanx
 
 
 class SchedulerProcess:
@@ -16,9 +19,8 @@ class SchedulerProcess:
         """`words` follow `phalanx`, without `--listen` and `--identity`."""
         self.port = free_port()
         self.log = log
-        command = [sys.executable, "-m", "phalanx.cli", *words, "--identity", identity]
-        command.append(f"--listen=127.0.0.1:{self.port}")
-        self.process = ServerProcess(command, log)
+        words = [*words, "--identity", identity, f"--listen=127.0.0.1:{self.port}"]
+        self.process = ServerProcess(words, log, _start)
 
     async def get(self, path: str) -> str:
         """The answer to a request; empty if there is none, or it is a failure."""
@@ -32,3 +34,7 @@ class SchedulerProcess:
 
     async def leads(self) -> bool:
         return "phalanx_kube_leader 1.0" in await self.get("/metrics")
+
+
+def _start(words: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+    return start_phalanx(*words, env=dict(os.environ), **options)

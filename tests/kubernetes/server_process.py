@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 #: Longer than any server takes on a busy machine.
 START_S = 120
@@ -21,16 +22,21 @@ class ServerDiedError(Exception):
 
 
 class ServerProcess:
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        start: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen,
+    ) -> None:
         self.log = log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603
+            self._process = start(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509
+                preexec_fn=_die_with_parent,
             )
 
     @property
