@@ -7,11 +7,12 @@ import asyncio
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from tests.ports import free_port
 
 from chaos.network_proxy import NetworkProxy
 from chaos.schedule import GPUS, WORKERS
@@ -28,17 +29,6 @@ def environment() -> dict[str, str]:
     """Ours without any setting of Phalanx."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
     return kept | {"XDG_CONFIG_HOME": "/nonexistent"}
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def send(pid: int | None, number: signal.Signals) -> None:
@@ -181,7 +171,7 @@ class Cluster:
     def __init__(self, folder: Path, store: str, *, has_disks: bool) -> None:
         for name in ("journal", "locks", "logs"):
             (folder / name).mkdir()
-        ports, proxied = free_ports(2), free_ports(2)
+        ports, proxied = ([free_port() for _ in range(2)] for _ in range(2))
         self.proxies = [NetworkProxy(port) for port in ports]
         self._proxied = proxied
         advertised = [f"http://127.0.0.1:{port}" for port in proxied]
