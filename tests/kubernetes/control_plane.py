@@ -13,11 +13,7 @@ import msgspec
 import yaml
 
 from tests.kubernetes.certificates import SERVER_NAME, ClusterAuthority
-from tests.kubernetes.server_process import (
-    ServerDiedError,
-    ServerProcess,
-    answers,
-)
+from tests.kubernetes.server_process import ServerProcess, answers
 from tests.ports import free_port
 
 STAGES = Path(__file__).parent / "stages.yaml"
@@ -36,8 +32,6 @@ _CONTROLLERS = (
     "replicaset-controller",
     "statefulset-controller",
 )
-#: A port may be taken between the moment it is found and the moment a server listens on it.
-_TRIES = 3
 
 
 class ApiServer(msgspec.Struct, frozen=True):
@@ -93,21 +87,16 @@ class ControlPlane:
         self.api_server = self._start_api_server()
 
     def _start_etcd(self) -> tuple[ServerProcess, int]:
-        for _ in range(_TRIES):
-            port, peers = free_port(), free_port()
-            url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
-            command = [str(self._binary), "etcd", "--unsafe-no-fsync", "--log-level=warn"]
-            command += [f"--data-dir={self._folder / 'etcd'}"]
-            command += [f"--listen-client-urls={url}", f"--advertise-client-urls={url}"]
-            command += [f"--listen-peer-urls={peer_url}", f"--initial-cluster=default={peer_url}"]
-            command += [f"--initial-advertise-peer-urls={peer_url}"]
-            process = ServerProcess(command, self._folder / "etcd.log")
-            try:
-                process.wait_until(lambda port=port: answers(port))  # type: ignore[misc]
-            except ServerDiedError:
-                continue
-            return process, port
-        raise ServerDiedError((self._folder / "etcd.log").read_text()[-2000:])
+        port, peers = free_port(), free_port()
+        url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
+        command = [str(self._binary), "etcd", "--unsafe-no-fsync", "--log-level=warn"]
+        command += [f"--data-dir={self._folder / 'etcd'}"]
+        command += [f"--listen-client-urls={url}", f"--advertise-client-urls={url}"]
+        command += [f"--listen-peer-urls={peer_url}", f"--initial-cluster=default={peer_url}"]
+        command += [f"--initial-advertise-peer-urls={peer_url}"]
+        process = ServerProcess(command, self._folder / "etcd.log")
+        process.wait_until(lambda: answers(port))
+        return process, port
 
     def _start_api_server(self) -> ServerProcess:
         folder = self._folder

@@ -211,20 +211,21 @@ async def test_why_of_a_gang_that_is_evicted_says_by_whom_and_when_it_starts_aga
         victims = f"2 preempted pods of gang {pool.namespace}/low"
         kind = await pending_reason(pool, "high", f"starts when {victims} have stopped: ")
         assert kind == "WaitingForVictims"
-        preempted = f"preempted by higher-priority gang {pool.namespace}/high"
 
-        async def is_told() -> bool:
-            said = await at.type("why", "low")
-            return said.out.startswith(
-                f"gang {pool.namespace}/low: stopping: {preempted} (2 pods stopping)\n"
-                "starts again: not by itself, because no controller replaces low-0, low-1; create"
-                " the pods again\n"
-            )
+        async def are_stopping() -> bool:
+            return all([(await pool.read_pod(f"low-{n}")).is_terminating for n in range(2)])
 
-        await eventually(is_told, PATIENCE_S)
-        [row] = [each for each in await at.read("gangs") if each["name"] == "low"]
-        assert (row["state"], row["pods"][0]["node"]) == ("stopping", node)
-        assert row["pods"][0]["preemptor"] == f"{pool.namespace}/high"
+        await eventually(are_stopping, PATIENCE_S)
+    said = await at.type("why", "low")
+    assert said.out.startswith(
+        f"gang {pool.namespace}/low: stopping: preempted by higher-priority gang"
+        f" {pool.namespace}/high (2 pods stopping)\n"
+        "starts again: not by itself, because no controller replaces low-0, low-1; create the pods"
+        " again\n"
+    )
+    [row] = [each for each in await at.read("gangs") if each["name"] == "low"]
+    assert (row["state"], row["pods"][0]["node"]) == ("stopping", node)
+    assert row["pods"][0]["preemptor"] == f"{pool.namespace}/high"
 
 
 async def test_a_plan_names_the_gangs_that_it_would_evict(pool: Pool, at: KubeTerminal) -> None:

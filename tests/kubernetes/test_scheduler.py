@@ -16,6 +16,8 @@ from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.scheduler import KubeScheduler, SchedulerSettings
 from phalanx.kube.writes.rounds import ROUND
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.control_plane import ApiServer
+from tests.kubernetes.faulty_proxy import FaultyProxy
 from tests.kubernetes.pool import POOL, Pool
 
 GPU = "nvidia.com/gpu"
@@ -258,21 +260,34 @@ async def test_a_gang_that_stays_bound_in_part_is_evicted(pool: Pool) -> None:
     assert (await pool.read_pod("m-0")).is_terminating
 
 
-async def test_a_scheduler_that_dies_while_it_binds_leaves_no_gang_in_part(pool: Pool) -> None:
+async def test_a_scheduler_that_dies_while_it_binds_leaves_no_gang_in_part(
+    api_server: ApiServer, pool: Pool
+) -> None:
     """Schedulers are stopped between any two binds. The next one completes what they began."""
     await pool.add_nodes(8, {GPU: "4"})
     names = [f"g{g}-{n}" for g in range(8) for n in range(4)]
     for name in names:
         await pool.create_pod(name, requests={GPU: "1"}, **gang(name[:2], 4))
     chance = random.Random(7)  # noqa: S311
-    for _ in range(6):
-        async with scheduler(pool) as running:
-            wanted = chance.randrange(1, 12)
-            await until_bound(pool, running, wanted)
+    proxy = FaultyProxy(api_server)
+    async with proxy.serving(), ApiClient(proxy.connection) as client:
+        for _ in range(6):
+            async with scheduler(pool, client) as running:
+                wanted = chance.randrange(1, 12)
+                await until_bound(pool, running, wanted)
+            # The next one does not lead before what this one has sent was carried out.
+            await until_idle(proxy)
     async with scheduler(pool):
         await bound(pool, *names)
     on_nodes = Counter(pod.spec.node_name for pod in await pods_of(pool))
     assert max(on_nodes.values()) <= 4
+
+
+async def until_idle(proxy: FaultyProxy) -> None:
+    async def is_idle() -> bool:
+        return not proxy.under_way
+
+    await eventually(is_idle, PATIENCE_S)
 
 
 async def until_bound(pool: Pool, running: KubeScheduler, count: int) -> None:
