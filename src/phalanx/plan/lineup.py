@@ -62,19 +62,13 @@ class Lineup:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
         of the pass."""
         work = self._work
-        most_fit, most = work.capacity.most_fit, work.capacity.most
-        fitting: dict[str, list[KeyedBucket]] = {}
-        for queue, keyed in self._survey.keyed.items():
-            fitting[queue] = fitting_of_queue = []
-            for each in keyed:
-                bucket = each[2]
-                fits = most.get(bucket.fit_key)
-                if fits is None:
-                    fits = most_fit(*bucket.fit_key)
-                if bucket.need <= fits:
-                    fitting_of_queue.append(each)
-        for bucket in self._never_start:
-            most_fit(*bucket.fit_key)
+        most = work.capacity.most
+        for key in {key for order in self._orders.values() for key in order.fit_keys}:
+            work.capacity.most_fit(*key)
+        fitting = {
+            queue: [each for each in keyed if each[2].need <= most[each[2].fit_key]]
+            for queue, keyed in self._survey.keyed.items()
+        }
         self.requests.update(request for request, _ in most)
         self.domains.update(label for _, label in most if label is not None)
         self._served_short = self._worth_serving()
@@ -164,11 +158,16 @@ class Lineup:
             work.reasons.of_bucket(bucket, candidate.position, held_back)
         return Prospect.HOPELESS if held_back is None else Prospect.HELD_BACK
 
-    def is_hopeless(self, bucket: Bucket) -> bool:
-        """Whether too little is free for the gangs of a bucket, as far as places were counted, and
-        nothing can be done about it."""
-        fits = self._work.capacity.most[bucket.fit_key]
-        return bucket.need > fits and bucket not in self._served_short
+    def drop_hopeless(self, buckets: list[KeyedBucket]) -> None:
+        """Remove the last buckets as long as too little is free for their gangs, as far as places
+        were counted, and nothing can be done about it."""
+        most, served_short = self._work.capacity.most, self._served_short
+        while buckets:
+            bucket = buckets[-1][2]
+            fits = most.get(bucket.fit_key, bucket.need)
+            if bucket.need <= fits or bucket in served_short:
+                return
+            buckets.pop()
 
     def _can_be_helped(self, gang: PendingGang) -> bool:
         """Whether a start can be reserved for a gang that does not fit, or others may be evicted or

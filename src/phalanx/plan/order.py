@@ -106,8 +106,8 @@ class LineupView(Protocol):
 
     def prospect(self, candidate: Candidate) -> Prospect: ...
 
-    def is_hopeless(self, bucket: Bucket) -> bool:
-        """Whether nothing can be done for the first gang of a bucket, nor for the others."""
+    def drop_hopeless(self, buckets: list[KeyedBucket]) -> None:
+        """Remove the last buckets as long as nothing can be done for their gangs."""
 
 
 class ServingOrder:
@@ -123,7 +123,7 @@ class ServingOrder:
         come first. `users` are given where gangs are ordered by user."""
         self._late, self._overdue = lineup.late, lineup.overdue
         self._prospect = lineup.prospect
-        self._is_hopeless = lineup.is_hopeless
+        self._drop_hopeless = lineup.drop_hopeless
         self._policy = policy
         self._shares = shares
         self._now = now
@@ -273,11 +273,9 @@ class ServingOrder:
         """The next candidate of a queue itself."""
         own = self._candidates[queue]
         while True:
-            buckets, heap = own.buckets, own.heap
-            while buckets and self._is_hopeless(buckets[-1][2]):
-                buckets.pop()
-            if heap and self._users is not None:
-                self._update_keys(queue, heap, self._users)
+            self._drop_hopeless(own.buckets)
+            if own.heap and self._users is not None:
+                self._update_keys(queue, own.heap, self._users)
             first = own.first()
             if first is None:
                 return None

@@ -17,6 +17,7 @@ from phalanx.plan.model import (
     OrderKey,
     PendingGang,
     PlannerPolicy,
+    TaskRequest,
     comparable_limit,
 )
 from phalanx.plan.pending_order import QueueOrder
@@ -26,6 +27,9 @@ from phalanx.plan.state.nodes import Floats, NodeTable
 from phalanx.plan.state.time_index import TimeIndex
 
 _Key = tuple[object, ...]
+
+#: A request, and the label of the domains one of which must hold all of its tasks.
+FitKey = tuple[TaskRequest, str | None]
 
 #: The first key of most gangs of a queue: after those that are late, before those that come last.
 USUAL = 1
@@ -82,13 +86,13 @@ class Bucket:
         self._shortest_first = shortest_first
         #: (created or aged, name, job, gang), in this order.
         self.entries: list[tuple[Micros, str, str, PendingGang]] = []
-        self.request = first.roles[0].request  #: of the first role
+        self.request: TaskRequest = first.roles[0].request  #: of the first role
         #: Number of tasks of a single request that each gang needs; 0 if it needs more than that.
         self.need = first.need if is_simple(first) else 0
         #: The label of the domains one of which must hold all of these tasks; None: they may be
         #: anywhere.
         self.domains = required_domains(first)
-        self.fit_key = (self.request, self.domains)
+        self.fit_key: FitKey = (self.request, self.domains)
         #: What the empty cluster lacks for its gangs, and the version of that cluster.
         self.never: tuple[object, Reason | None] | None = None
         #: The minimum and the request of a gang; the table and number of rows they are for.
@@ -100,7 +104,12 @@ class Bucket:
         fork = Bucket(self.key, self.number, first, owner, shortest_first=by_limit)
         fork.entries = self.entries.copy()
         fork.never, fork._keys, fork._amounts = self.never, self._keys, self._amounts
+        fork.share(self.fit_key)
         return fork
+
+    def share(self, fit_key: FitKey) -> None:
+        """Use the objects of a key that is equal to its own: they are looked up faster."""
+        self.fit_key, self.request = fit_key, fit_key[0]
 
     @property
     def head(self) -> PendingGang:
@@ -189,6 +198,8 @@ class PendingGangs:
         self._owner = object()
         self._owns_buckets = True
         self._last_number = 0
+        #: One of all equal keys of buckets; forks share them.
+        self._fit_keys: dict[FitKey, FitKey] = {}
         #: By queue: the order of its buckets; and the buckets that have changed since, by number.
         self._orders: dict[str, QueueOrder] = {}
         self._reordered: dict[str, dict[int, BucketKey]] = {}
@@ -203,7 +214,7 @@ class PendingGangs:
         fork.buckets = self.buckets
         fork._owns_buckets = self._owns_buckets = False  # noqa: SLF001
         fork._owner, self._owner = object(), object()  # noqa: SLF001
-        fork._last_number = self._last_number  # noqa: SLF001
+        fork._last_number, fork._fit_keys = self._last_number, self._fit_keys  # noqa: SLF001
         fork._orders = self._orders.copy()  # noqa: SLF001
         fork._reordered = {q: some.copy() for q, some in self._reordered.items()}  # noqa: SLF001
         return fork
@@ -331,6 +342,7 @@ class PendingGangs:
             self._last_number += 1
             by_limit = self._shortest_first
             bucket = Bucket(key, self._last_number, gang, self._owner, shortest_first=by_limit)
+            bucket.share(self._fit_keys.setdefault(bucket.fit_key, bucket.fit_key))
             self.buckets[key] = bucket
         elif bucket.owner is not self._owner:
             bucket = self.buckets[bucket.key] = bucket.copy(self._owner)

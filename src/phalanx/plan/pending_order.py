@@ -9,7 +9,7 @@ from phalanx.core.time_units import Micros
 from phalanx.plan.model import NEVER, PlannerPolicy
 
 if TYPE_CHECKING:
-    from phalanx.plan.pending import Bucket, KeyedBucket
+    from phalanx.plan.pending import Bucket, FitKey, KeyedBucket
 
 
 class QueueOrder:
@@ -34,6 +34,11 @@ class QueueOrder:
     def priorities(self) -> set[int]:
         """The priorities of the gangs."""
         return {bucket.first.priority for _, _, bucket in self.keyed}
+
+    @cached_property
+    def fit_keys(self) -> "set[FitKey]":
+        """The requests of the buckets, each with the label of the domains that it requires."""
+        return {bucket.fit_key for _, _, bucket in self.keyed}
 
     def after(
         self,

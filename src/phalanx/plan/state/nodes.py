@@ -379,9 +379,12 @@ class NodeTable:
 
 def places_by_domain(counts: Ints, codes: Ints, domains: int) -> Floats:
     """How many tasks fit in each domain, from the number that fit on each node."""
-    labelled = codes >= 0
-    places = np.bincount(codes[labelled], weights=counts[labelled], minlength=domains)
-    return np.asarray(places, np.float64)
+    nodes = np.flatnonzero(counts)
+    if len(nodes) < len(counts) // 4:
+        counts, codes = counts[nodes], codes[nodes]
+    # Nodes without a label come before the first domain.
+    places = np.bincount(codes + 1, weights=counts, minlength=domains + 1)
+    return np.asarray(places[1:], np.float64)
 
 
 def _replaced(array: NDArray[T], at: int, value: float) -> NDArray[T]:
