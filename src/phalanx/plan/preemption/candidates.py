@@ -1,7 +1,8 @@
 """Candidates for eviction: single tasks above a gang's minimum, or whole gangs, with their cost."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.model import EvictionGuard, RunningGang
 from phalanx.plan.placement.trial import PlacementTrial, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.nodes import Floats, Ints
+from phalanx.plan.state.nodes import Bools, Floats, Ints
 from phalanx.plan.state.running import Occupancy
 
 #: Below every priority: the priority of an empty set of victims.
@@ -93,6 +94,52 @@ class EvictionUnit(NamedTuple):
 
     def task_ids(self) -> list[str]:
         return [f"{self.gang.job}.{self.gang.tasks[position].index}" for position in self.positions]
+
+
+class CandidatePool:
+    """Candidates in order of cost, and their places: one row for each unit on each node, node by
+    node, and on each node in order of cost."""
+
+    def __init__(self, units: Sequence[EvictionUnit], rows: int) -> None:
+        """`rows` is the number of rows of amounts."""
+        self.units = units
+        no_nodes, nothing = np.zeros(0, np.int64), np.zeros((0, rows), np.int64)
+        nodes: Ints = np.concatenate([no_nodes, *(unit.nodes for unit in units)])
+        numbers = np.arange(len(units)).repeat([len(unit.positions) for unit in units])
+        order = np.argsort(nodes, kind="stable")
+        nodes, numbers = nodes[order], numbers[order]
+        amounts: Ints = np.concatenate([nothing, *(unit.freed for unit in units)])[order]
+        firsts = _first_of_equal(nodes, numbers)
+        #: By place: the node, the number of the unit, and the amounts that it frees there.
+        self.nodes, self.numbers = nodes[firsts], numbers[firsts]
+        self.amounts: Ints = np.add.reduceat(amounts, firsts) if len(firsts) else amounts
+
+    @cached_property
+    def costs(self) -> Floats:
+        """The cost of each unit."""
+        return np.array([unit.cost for unit in self.units], np.float64)
+
+    @cached_property
+    def priorities(self) -> Ints:
+        """The priority of each unit."""
+        return np.array([unit.priority for unit in self.units], np.int64)
+
+    @cached_property
+    def wholes(self) -> Bools:
+        """Mask of the units that are whole gangs."""
+        return np.array([unit.whole for unit in self.units], np.bool_)
+
+    @cached_property
+    def own_costs(self) -> list[EvictionCost]:
+        """The cost of evicting each unit alone."""
+        return [unit.own_cost for unit in self.units]
+
+
+def _first_of_equal(*columns: Ints) -> Ints:
+    """The positions of the rows that differ from the row before them."""
+    is_first = np.ones(len(columns[0]), np.bool_)
+    is_first[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    return np.flatnonzero(is_first)
 
 
 class VictimSet(NamedTuple):

@@ -166,6 +166,8 @@ class EvictionEligibility:
 
     def _limits_hold(self, amounts: Mapping[str, Floats]) -> bool:
         """Whether every queue stays within its limit with these amounts and without the victims."""
+        if not self._shares.limits.limited:
+            return True
         for name, need in amounts.items():
             branch = self._shares.branches.get(name, self._shares.root)
             after = self.usage.used(branch) + need

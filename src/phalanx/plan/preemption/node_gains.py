@@ -7,9 +7,9 @@ import numpy as np
 
 from phalanx.core.node import DEVICE
 from phalanx.plan.model import RoleRequest
-from phalanx.plan.preemption.candidates import EvictionUnit
+from phalanx.plan.preemption.candidates import CandidatePool, EvictionUnit
 from phalanx.plan.state.capacity import FreeCapacity
-from phalanx.plan.state.nodes import WHOLE, Bools, Floats, Ints, Vector
+from phalanx.plan.state.nodes import UNLIMITED, WHOLE, Bools, Floats, Ints, Vector
 
 
 class UnplacedTasks(NamedTuple):
@@ -38,7 +38,7 @@ class _Places(NamedTuple):
 
 
 def node_gains(
-    units: Sequence[EvictionUnit],
+    pool: CandidatePool,
     chosen: Mapping[int, EvictionUnit],
     capacity: FreeCapacity,
     unplaced: UnplacedTasks,
@@ -50,13 +50,12 @@ def node_gains(
     without the cheaper units before it.
     """
     vector = capacity.table.vector(unplaced.role.request.resources)
-    remaining = [(number, unit) for number, unit in enumerate(units) if number not in chosen]
-    places = _places(remaining, vector.rows, unplaced.nodes)
+    places = _places(pool, chosen, vector.rows, unplaced.nodes)
     nodes, owners, _, starts = places
     if not len(nodes):
         return
     free = capacity.free[vector.rows][:, nodes].T
-    in_order, alone = _freed(places, units, chosen, capacity, vector)
+    in_order, alone = _freed(places, pool, chosen, capacity, vector)
     fit_in_order = _tasks_that_fit(_running_sums(in_order, starts) + free, vector, unplaced.role)
     fit_before = np.r_[0, fit_in_order[:-1]]
     fit_before[starts] = unplaced.counts[nodes[starts]]
@@ -69,13 +68,30 @@ def node_gains(
     tasks = np.r_[(fit_in_order - fit_before)[steps], gains_alone[singles]]
     firsts, lasts = np.r_[firsts[steps], singles], np.r_[steps, singles]
 
-    cost = np.array([unit.cost for unit in units])[owners]
+    cost = pool.costs[owners]
     costs = np.r_[_running_sums(cost[:, None], starts)[steps, 0], cost[singles]]
     last_units = owners[lasts]
-    priorities = np.array([unit.priority for unit in units])[last_units]
-    wholes = np.array([unit.whole for unit in units])[last_units]
+    priorities, wholes = pool.priorities[last_units], pool.wholes[last_units]
     for n in np.lexsort((last_units, costs, priorities, wholes)).tolist():
         yield NodeGain(int(tasks[n]), owners[firsts[n] : lasts[n] + 1].tolist())
+
+
+def places_without_each(
+    pool: CandidatePool, capacity: FreeCapacity, role: RoleRequest, nodes: Bools
+) -> Floats:
+    """For each unit: at most so many tasks of a role fit on the nodes of a mask once that unit is
+    evicted."""
+    vector, free = capacity.table.vector(role.request.resources), capacity.free
+    limit = UNLIMITED if role.request.per_node is None else role.request.per_node
+    before: Ints = np.where(nodes, limit, 0)
+    after: Ints = before[pool.nodes]
+    # Shared devices may become whole, so whole devices are no bound.
+    for row, amount in ((0, 1), *vector.measured):
+        np.minimum(before, free[row] // amount, out=before)
+        np.minimum(after, (free[row, pool.nodes] + pool.amounts[:, row]) // amount, out=after)
+    np.maximum(before, 0, out=before)
+    gains = np.maximum(after, 0) - before[pool.nodes]
+    return np.asarray(before.sum() + np.bincount(pool.numbers, gains, len(pool.units)), np.float64)
 
 
 def _tasks_that_fit(free: Ints | Floats, vector: Vector, role: RoleRequest) -> Ints:
@@ -85,27 +101,21 @@ def _tasks_that_fit(free: Ints | Floats, vector: Vector, role: RoleRequest) -> I
     return counts if limit is None else np.minimum(counts, limit)
 
 
-def _places(units: Sequence[tuple[int, EvictionUnit]], rows: Ints, nodes: Bools) -> _Places:
-    """The places of units on the nodes of a mask, one row for each unit on each node."""
-    if not units:
-        nothing = np.zeros(0, np.int64)
-        return _Places(nothing, nothing, nothing, nothing)
-    node = np.concatenate([unit.nodes for _, unit in units])
-    owner = np.repeat([n for n, _ in units], [len(unit.positions) for _, unit in units])
-    amounts = np.concatenate([unit.freed for _, unit in units])[:, rows]
-    allowed = np.flatnonzero(nodes[node])
-    order = allowed[np.argsort(node[allowed], kind="stable")]
-    node, owner, amounts = node[order], owner[order], amounts[order]
-    if not len(node):
-        return _Places(node, owner, amounts, node)
-    firsts = np.flatnonzero(np.r_[True, (node[1:] != node[:-1]) | (owner[1:] != owner[:-1])])
-    node, owner, amounts = node[firsts], owner[firsts], np.add.reduceat(amounts, firsts)
-    return _Places(node, owner, amounts, np.flatnonzero(np.r_[True, node[1:] != node[:-1]]))
+def _places(
+    pool: CandidatePool, chosen: Mapping[int, EvictionUnit], rows: Ints, nodes: Bools
+) -> _Places:
+    """The places on the nodes of a mask of units that are not chosen."""
+    remains = np.ones(len(pool.units), np.bool_)
+    remains[[*chosen]] = False
+    some = np.flatnonzero(nodes[pool.nodes] & remains[pool.numbers])
+    node, owner, amounts = pool.nodes[some], pool.numbers[some], pool.amounts[some][:, rows]
+    starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]]) if len(node) else node
+    return _Places(node, owner, amounts, starts)
 
 
 def _freed(
     places: _Places,
-    units: Sequence[EvictionUnit],
+    pool: CandidatePool,
     chosen: Mapping[int, EvictionUnit],
     capacity: FreeCapacity,
     vector: Vector,
@@ -115,9 +125,9 @@ def _freed(
     A whole gang does not free again what single tasks of it have freed before.
     """
     in_order, alone = places.amounts.copy(), places.amounts.copy()
-    freed_singly = _freed_by_single_tasks(units, vector.rows)
+    units, wholes = pool.units, pool.wholes[places.units]
+    freed_singly = {} if pool.wholes.all() else _freed_by_single_tasks(units, vector.rows)
     freed_already = _freed_by_single_tasks(chosen.values(), vector.rows)
-    wholes = np.array([unit.whole for unit in units])[places.units]
     for n in np.flatnonzero(wholes).tolist() if freed_singly else ():
         key = (units[places.units[n]].gang.job, int(places.nodes[n]))
         in_order[n] -= freed_singly.get(key, 0)

@@ -6,7 +6,7 @@ it: otherwise a quota would be worth nothing on nodes that are fragmented. `Usag
 proof that nothing is reclaimed back and forth.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class ReclaimRules:
         self._open: dict[tuple[str, str], bool] = {}
         #: By victim's queue: the resources that its quota protects, and that quota.
         self._protected: dict[str, list[tuple[int, float]]] = {}
+        #: The rows of the resources that have to be freed.
+        self._short_rows: list[int] = np.flatnonzero(preemptor.short_of).tolist()
+        #: By queue: the answers of `_own_side`.
+        self._own_sides: dict[str, list[tuple[QueueBranch, list[tuple[int, float]]]]] = {}
         #: Whether an eviction must leave each queue its quota, and whether that excluded any gang.
         self._keeps_quotas = True
         self._has_protected = False
@@ -77,7 +81,8 @@ class ReclaimRules:
                 continue
             if self._policies_allow(queue, gang.queue):
                 side = self._victim_side(gang.queue)
-                had = [(branch, used.get(branch.queue.name, 0.0)) for branch in side]
+                nothing = np.zeros(len(self._shares.shared))
+                had = [(b, used.get(b.queue.name, nothing).tolist()) for b in side]
                 if all(self._exceeds_share(*each) for each in had):
                     return self.stays_within_share(gang.queue)
                 if all(self._exceeds_quota(*each) for each in had):
@@ -102,16 +107,24 @@ class ReclaimRules:
         `same_gang` are chosen units of the same gang: the unit replaces them, so what they free
         does not count against it.
         """
-        replaced = sum((other.amounts for other in same_gang), np.zeros(len(self._shares.shared)))
+        replaced: Floats | float = sum(other.amounts for other in same_gang)
         side = self._victim_side(unit.gang.queue)
         breaks_quota = any(self._breaks_quota(branch, unit, replaced) for branch in side)
         if breaks_quota and self._keeps_quotas:
             self._has_protected = True
             return False
-        if all(self._exceeds_share(b, self._usage.used(b) + replaced) for b in side):
+        used = [(branch, self._used_with(branch, replaced)) for branch in side]
+        if all(self._exceeds_share(*each) for each in used):
             return True
-        exceed_quota = all(self._exceeds_quota(b, self._usage.used(b) + replaced) for b in side)
+        exceed_quota = all(self._exceeds_quota(*each) for each in used)
         return exceed_quota and not breaks_quota and self.stays_within_quota(unit.gang.queue)
+
+    def _used_with(self, branch: QueueBranch, more: Floats | float) -> list[float]:
+        """What a queue uses without the victims, and more, by row."""
+        if isinstance(more, float | int):
+            return self._usage.amounts(branch)
+        amounts: list[float] = (self._usage.used(branch) + more).tolist()
+        return amounts
 
     def is_entitled(self, queue: str) -> bool:
         """Whether the preemptor stays within its share or its quota, compared with a queue."""
@@ -139,7 +152,7 @@ class ReclaimRules:
             by_gang[unit.gang.job] = by_gang.get(unit.gang.job, 0.0) + unit.amounts
         side = self._victim_side(queue)
         return any(
-            all(self._exceeds_share(b, self._usage.used(b) + last) for b in side)
+            all(self._exceeds_share(b, self._used_with(b, last)) for b in side)
             for last in by_gang.values()
         )
 
@@ -149,18 +162,17 @@ class ReclaimRules:
         short = self._preemptor.short_of
         for branch in self._victim_side(queue):
             below = (self._usage.used(branch) < branch.quota - EPSILON) & short
-            if bool(below.any()) and not all(
-                self._exceeds_alone(u, branch, below) for u in evicted
-            ):
+            rows = np.flatnonzero(below).tolist()
+            if rows and not all(self._exceeds_alone(unit, branch, rows) for unit in evicted):
                 return False
         return True
 
     def stays_within_share(self, queue: str) -> bool:
         """Whether every queue on the preemptor's side, up to where it meets the given queue,
         deserves what it would use of each resource that the preemptor takes."""
-        for branch, need, takes in self._own_side(queue):
-            after = self._usage.used(branch) + need
-            if bool((after > branch.deserved + EPSILON)[takes].any()):
+        for branch, needs in self._own_side(queue):
+            used, deserved = self._usage.amounts(branch), branch.deserved.tolist()
+            if any(used[row] + need > deserved[row] + EPSILON for row, need in needs):
                 return False
         return True
 
@@ -168,23 +180,30 @@ class ReclaimRules:
         """Whether every queue on the preemptor's side, up to where it meets the given queue, would
         be within its quota; of a resource without a quota, within its share."""
         has_quota = False
-        for branch, need, takes in self._own_side(queue):
-            after = self._usage.used(branch) + need
-            allowed = np.where(branch.has_quota, branch.quota, branch.deserved)
-            if bool((after > allowed + EPSILON)[takes].any()):
-                return False
-            has_quota = has_quota or bool(branch.has_quota[takes].any())
+        for branch, needs in self._own_side(queue):
+            used, deserved = self._usage.amounts(branch), branch.deserved.tolist()
+            quota, is_named = branch.quota.tolist(), branch.has_quota.tolist()
+            for row, need in needs:
+                allowed = quota[row] if is_named[row] else deserved[row]
+                if used[row] + need > allowed + EPSILON:
+                    return False
+                has_quota = has_quota or is_named[row]
         return has_quota
 
     # Rules
 
-    def _own_side(self, queue: str) -> Iterator[tuple[QueueBranch, Floats, Bools]]:
-        """The queues from the preemptor's up to where they meet the given queue, what the preemptor
-        takes of each of them, and of which resources."""
-        for own in self._queues:
-            for branch in self._shares.tree.sides(own, queue)[0]:
-                need = self._preemptor.amounts[branch.queue.name]
-                yield branch, need, (need > 0) & self._shares.shared
+    def _own_side(self, queue: str) -> list[tuple[QueueBranch, list[tuple[int, float]]]]:
+        """The queues from the preemptor's up to where they meet the given queue, and the rows and
+        amounts that the preemptor takes of each of them."""
+        side = self._own_sides.get(queue)
+        if side is None:
+            side = self._own_sides[queue] = []
+            for own in self._queues:
+                for branch in self._shares.tree.sides(own, queue)[0]:
+                    need = self._preemptor.amounts[branch.queue.name]
+                    rows = np.flatnonzero((need > 0) & self._shares.shared).tolist()
+                    side.append((branch, [(row, float(need[row])) for row in rows]))
+        return side
 
     def _victim_side(self, queue: str) -> list[QueueBranch]:
         """The queues from a victim's queue up to where it meets the preemptor's."""
@@ -196,7 +215,7 @@ class ReclaimRules:
         is_open = self._open.get((queue, victim_queue))
         if is_open is None:
             _, victim_side = self._shares.tree.sides(queue, victim_queue)
-            used = [(branch, self._usage.used(branch)) for branch in victim_side]
+            used = [(branch, self._usage.amounts(branch)) for branch in victim_side]
             exceeds = all(self._exceeds_share(*each) for each in used) or (
                 all(self._exceeds_quota(*each) for each in used)
                 and self.stays_within_quota(victim_queue)
@@ -218,27 +237,34 @@ class ReclaimRules:
         policy = self._shares.branches[queue].queue.reclaim_from_siblings
         return policy is not ReclaimFrom.LOWER_PRIORITY or priority < self._preemptor.priority
 
-    def _exceeds_share(self, branch: QueueBranch, used: Floats | float) -> bool:
+    def _exceeds_share(self, branch: QueueBranch, used: Sequence[float]) -> bool:
         """Whether a queue that uses so much has more than it deserves of what is short."""
-        above = used > branch.deserved + EPSILON
-        return bool((above & self._preemptor.short_of).any())
+        deserved = branch.deserved.tolist()
+        return any(used[row] > deserved[row] + EPSILON for row in self._short_rows)
 
-    def _exceeds_quota(self, branch: QueueBranch, used: Floats | float) -> bool:
+    def _exceeds_quota(self, branch: QueueBranch, used: Sequence[float]) -> bool:
         """Whether a queue that uses so much has more than its quota of what is short."""
-        above = used > branch.quota + EPSILON
-        return bool((above & self._preemptor.short_of).any())
+        quota = branch.quota.tolist()
+        return any(used[row] > quota[row] + EPSILON for row in self._short_rows)
 
-    def _breaks_quota(self, branch: QueueBranch, unit: EvictionUnit, replaced: Floats) -> bool:
+    def _breaks_quota(
+        self, branch: QueueBranch, unit: EvictionUnit, replaced: Floats | float
+    ) -> bool:
         """Whether the eviction would take a queue below its quota of a resource that is short."""
-        evicted = unit.amounts
-        left = self._usage.used(branch) - evicted + (replaced if unit.whole else 0.0)
-        below = (left < branch.quota - EPSILON) & self._preemptor.short_of & (evicted > 0)
-        return bool(below.any()) and not self._exceeds_alone(unit, branch, below)
+        quota, evicted = branch.quota.tolist(), unit.amounts.tolist()
+        used = self._used_with(branch, replaced if unit.whole else 0.0)
+        below = [
+            row
+            for row in self._short_rows
+            if evicted[row] > 0 and used[row] - evicted[row] < quota[row] - EPSILON
+        ]
+        return bool(below) and not self._exceeds_alone(unit, branch, below)
 
-    def _exceeds_alone(self, unit: EvictionUnit, branch: QueueBranch, rows: Bools) -> bool:
+    def _exceeds_alone(self, unit: EvictionUnit, branch: QueueBranch, rows: Sequence[int]) -> bool:
         """Whether the gang of a unit is by itself larger than the quota of each of these resources:
         the queue could keep it only by exceeding its quota."""
-        return bool((unit.occupancy.total > branch.quota + EPSILON)[rows].all())
+        total, quota = unit.occupancy.total.tolist(), branch.quota.tolist()
+        return all(total[row] > quota[row] + EPSILON for row in rows)
 
     def _protected_rows(self, queue: str) -> list[tuple[int, float]]:
         """The resources of which the victim's side uses no more than its quota, and the quota.

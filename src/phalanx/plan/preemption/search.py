@@ -15,6 +15,7 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.preemption.candidates import (
+    CandidatePool,
     EvictionCost,
     EvictionUnit,
     VictimSet,
@@ -256,8 +257,9 @@ class VictimSearch:
     ) -> VictimSet | None:
         """The cheapest set of all pools of candidates and all domains, with its places taken."""
         best: tuple[EvictionCost, VictimSetSearch] | None = None
-        gangs = eligibility.preemptor.gangs
-        for pool in candidate_pools(eligibility, units):
+        gangs, rows = eligibility.preemptor.gangs, len(self._shares.table.rows)
+        for some in candidate_pools(eligibility, units):
+            pool = CandidatePool(some, rows)
             for variant in domain_variants(gangs, space, pool):
                 if not self.budget.allows_more():
                     break

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.placement.amounts import hardness
-from phalanx.plan.preemption.candidates import EvictionUnit
+from phalanx.plan.preemption.candidates import CandidatePool, EvictionUnit
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.state.nodes import UNLIMITED, Ints, places_by_domain
@@ -34,7 +34,7 @@ def candidate_pools(
 
 
 def domain_variants(
-    gangs: Sequence[PendingGang], space: SearchSpace, units: Sequence[EvictionUnit]
+    gangs: Sequence[PendingGang], space: SearchSpace, pool: CandidatePool
 ) -> Iterator[Sequence[PendingGang]]:
     """The gangs as they are; a single gang that requires a domain is bound to each in turn.
 
@@ -47,7 +47,7 @@ def domain_variants(
         return
     role = max(gang.roles, key=hardness)
     need = role.need or (gang.need if len(gang.roles) == 1 else 0)
-    could_fit = _counts_without(units, space, role)
+    could_fit = _counts_without(pool, space, role)
     pack = gang.pack
     if pack is None or pack.mode is not PackMode.REQUIRE or gang.domain is not None:
         if could_fit.sum() >= need:
@@ -64,20 +64,17 @@ def domain_variants(
         yield (replace(gang, domain=by_code[domain]),)
 
 
-def _counts_without(units: Sequence[EvictionUnit], space: SearchSpace, role: RoleRequest) -> Ints:
-    """At most this many tasks of a role fit on each node if all of the units are evicted."""
+def _counts_without(pool: CandidatePool, space: SearchSpace, role: RoleRequest) -> Ints:
+    """At most this many tasks of a role fit on each node if all units of a pool are evicted."""
     table, request = space.capacities[0].table, role.request
     vector, free = table.vector(request.resources), space.capacities[0].free
     mask = table.mask(request)
     if space.allowed is not None:
         mask = mask & space.allowed
-    nodes = np.concatenate([np.zeros(0, np.int64), *(unit.nodes for unit in units)])
-    none = np.zeros((0, len(table.rows)), np.int64)
-    amounts = np.concatenate([none, *(unit.freed for unit in units)])
     counts: Ints = np.where(mask, UNLIMITED if request.per_node is None else request.per_node, 0)
     # Shared devices may become whole, so whole devices are no bound.
     for row, amount in ((0, 1), *vector.measured):
-        freed = np.bincount(nodes, weights=amounts[:, row], minlength=len(mask)).astype(np.int64)
-        np.minimum(counts, (free[row] + freed) // amount, out=counts)
+        freed = np.bincount(pool.nodes, weights=pool.amounts[:, row], minlength=len(mask))
+        np.minimum(counts, (free[row] + freed.astype(np.int64)) // amount, out=counts)
     np.maximum(counts, 0, out=counts)
     return counts

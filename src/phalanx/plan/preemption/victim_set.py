@@ -16,6 +16,7 @@ from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.preemption.candidates import (
+    CandidatePool,
     EvictionUnit,
     VictimSet,
     eviction_cost,
@@ -23,7 +24,7 @@ from phalanx.plan.preemption.candidates import (
 )
 from phalanx.plan.preemption.chosen_units import ChosenUnits
 from phalanx.plan.preemption.eligibility import EvictionEligibility
-from phalanx.plan.preemption.node_gains import UnplacedTasks, node_gains
+from phalanx.plan.preemption.node_gains import UnplacedTasks, node_gains, places_without_each
 from phalanx.plan.preemption.search_budget import SearchBudget
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.nodes import Bools
@@ -49,17 +50,18 @@ class VictimSetSearch:
         self,
         gangs: Sequence[PendingGang],
         eligibility: EvictionEligibility,
-        units: list[EvictionUnit],
+        pool: CandidatePool,
         space: SearchSpace,
         budget: SearchBudget,
     ) -> None:
         """`gangs` are the gangs of the preemptor, perhaps bound to a domain."""
         self._gangs = gangs
         self._eligibility = eligibility
-        self._units = units
+        self._pool = pool
+        self._units = pool.units
         self._capacities, self._allowed = space
         self._budget = budget
-        self._chosen = ChosenUnits(units, eligibility, space.capacities)
+        self._chosen = ChosenUnits(pool.units, eligibility, space.capacities)
 
     def run(self) -> VictimSet | None:
         """The cheapest set found, with the preemptor's places taken in all capacities.
@@ -90,14 +92,45 @@ class VictimSetSearch:
 
     def _fits(self) -> bool:
         """Whether the preemptor may and can start without the chosen units."""
-        gang = self._gangs[0]
-        if len(self._gangs) == 1 and gang.pack is None and is_simple(gang):
-            # It fits if and only if enough tasks do: no need to choose their places.
+        if self._is_countable:
+            gang = self._gangs[0]
             self._budget.count_places()
             return self._is_allowed() and self._places_of(gang) >= gang.need
         trials = self._place()
         undo_all(trials)
         return trials is not None
+
+    @cached_property
+    def _is_countable(self) -> bool:
+        """Whether the preemptor fits if and only if enough tasks do: there is no need to choose
+        their places."""
+        gang = self._gangs[0]
+        return len(self._gangs) == 1 and gang.pack is None and is_simple(gang)
+
+    def _fits_with(self, number: int, could_be_enough: Sequence[bool]) -> bool:
+        """Whether the preemptor fits once one more unit is evicted; in that case it is chosen."""
+        if not could_be_enough[number]:
+            # The work is counted as if places had been looked for.
+            if self._is_countable:
+                self._budget.count_places()
+            else:
+                self._budget.try_placement()
+            return False
+        self._chosen.evict({number: self._units[number]})
+        if self._fits():
+            return True
+        self._chosen.keep(number)
+        return False
+
+    def _could_be_enough(self) -> Sequence[bool]:
+        """For each unit: whether the preemptor might fit if it were evicted besides those that are
+        chosen, as far as counting places can tell."""
+        gang = self._gangs[0]
+        if len(self._gangs) > 1 or len(gang.roles) > 1 or gang.gathered:
+            return [True] * len(self._units)
+        role, nodes = gang.roles[0], self._nodes_for(gang, gang.roles[0])
+        places = places_without_each(self._pool, self._capacities[0], role, nodes)
+        return (places >= gang.need).tolist()  # type: ignore[no-any-return]
 
     def _places_of(self, gang: PendingGang) -> int:
         """How many tasks of the first role of a gang fit."""
@@ -195,7 +228,7 @@ class VictimSetSearch:
         unplaced = UnplacedTasks(role, counts, self._nodes_for(trial.gang, role), missing)
         chosen = self._chosen
         self._budget.look_at(len(self._units))
-        for gain in node_gains(self._units, chosen.by_number, self._capacities[0], unplaced):
+        for gain in node_gains(self._pool, chosen.by_number, self._capacities[0], unplaced):
             if all(chosen.choose(number) for number in gain.units):
                 missing -= gain.tasks
             if missing <= 0:
@@ -265,16 +298,16 @@ class VictimSetSearch:
         chosen.keep(*before)
         keys = 4 if all(unit.whole for unit in before.values()) else 3
         best, best_cost = before, eviction_cost(before.values())[:keys]
-        costs = [unit.own_cost[:keys] for unit in self._units]
+        costs = [cost[:keys] for cost in self._pool.own_costs]
         cheaper = [number for number, cost in enumerate(costs) if cost < best_cost]
+        could_be_enough = self._could_be_enough() if cheaper else ()
         for number in cheaper[:_ALTERNATIVES]:
             if self._budget.is_spent:
                 break
             unit = self._units[number]
-            if costs[number] < best_cost and self._eligibility.may_add(unit):
-                chosen.evict({number: unit})
-                if self._fits():
-                    best, best_cost = {number: unit}, costs[number]
+            may_add = costs[number] < best_cost and self._eligibility.may_add(unit)
+            if may_add and self._fits_with(number, could_be_enough):
+                best, best_cost = {number: unit}, costs[number]
                 chosen.keep(number)
         chosen.evict(best)
 
@@ -287,18 +320,17 @@ class VictimSetSearch:
         for number in sorted(chosen.by_number, reverse=True) if len(chosen.by_number) > 1 else ():
             replaced, cost = chosen.by_number[number], eviction_cost(chosen.by_number.values())
             chosen.keep(number)
+            could_be_enough = self._could_be_enough()
             jobs = {unit.gang.job for unit in chosen.by_number.values()}
             for other, unit in enumerate(self._units[:number]):
                 if not unit.whole or unit.gang.job in jobs or not tries or self._budget.is_spent:
                     continue
                 if eviction_cost((*chosen.by_number.values(), unit)) < cost:
                     tries -= 1
-                    if self._eligibility.may_add(unit):
-                        chosen.evict({other: unit})
-                        if self._fits():
-                            exchanged = True
-                            break
-                        chosen.keep(other)
+                    may_add = self._eligibility.may_add(unit)
+                    if may_add and self._fits_with(other, could_be_enough):
+                        exchanged = True
+                        break
             else:
                 chosen.evict({number: replaced})
         return exchanged

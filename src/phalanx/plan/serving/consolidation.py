@@ -17,7 +17,7 @@ from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.placement.trial import PlacementTrial, undo_all
 from phalanx.plan.planning_pass import PlanningPass
-from phalanx.plan.preemption.candidates import EvictionUnit, whole_gang
+from phalanx.plan.preemption.candidates import CandidatePool, EvictionUnit, whole_gang
 from phalanx.plan.preemption.node_gains import UnplacedTasks, node_gains
 from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.serving.starts import placement
@@ -163,7 +163,8 @@ def _gained(
     """The numbers of the units that are moved so that the missing tasks of a role fit."""
     numbers: list[int] = []
     missing = unplaced.missing
-    gains = node_gains(units, {}, capacity, unplaced) if missing > 0 else iter(())
+    pool = CandidatePool(units, len(capacity.table.rows))
+    gains = node_gains(pool, {}, capacity, unplaced) if missing > 0 else iter(())
     for gain in islice(gains, beginning, None):
         if missing <= 0:
             break
