@@ -11,6 +11,7 @@ from phalanx.core.events import Claimed
 from phalanx.core.model import host_of
 from phalanx.core.spec.references import literal
 from phalanx.core.spec.validation import job_spec
+from phalanx.engine.agent_instructions import GangEnvironments, instructions_for
 
 ROLES: dict[str, Any] = {
     "ps": {"command": "serve"},
@@ -252,3 +253,21 @@ def test_variables_of_the_gang_override_those_of_the_user() -> None:
 def test_a_literal_is_resolved_to_itself(text: str) -> None:
     driver, job = placed(with_variables(X=literal(text)), "a", "b", "a", "c")
     assert environments(driver, job)[1]["X"] == text
+
+
+def test_the_workers_of_a_gang_share_its_environment_until_the_gang_or_a_worker_changes() -> None:
+    driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
+    shared = GangEnvironments()
+
+    def shared_by(worker: str) -> GangEnvironment:
+        instructions_for(driver.cluster, driver.cluster.nodes[worker], shared)
+        return shared.of(driver.gang(job), driver.cluster.nodes)
+
+    first = shared_by("a")
+    assert shared_by("b") is first
+    driver.worker("c", address="10.9.9.9:7000", incarnation="c")
+    moved = shared_by("a")
+    assert moved is not first
+    assert "10.9.9.9:7000" in moved.environment(driver.gang(job).tasks[0])["GANG_PEERS"]
+    driver.accept(job)
+    assert shared_by("a") is not moved

@@ -21,7 +21,7 @@ from phalanx.core.events import Submitted, WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
-from phalanx.engine.agent_instructions import instructions_for
+from phalanx.engine.agent_instructions import GangEnvironments, instructions_for
 from phalanx.engine.planner_loop import event_of
 from phalanx.manifest import bundle
 from phalanx.plan.cycle import plan
@@ -113,7 +113,7 @@ def the_state_of_a_running_gang(count: int) -> Callable[[], object]:
 
 def instructions(count: int) -> Callable[[], object]:
     cluster = placed(with_roles(count))
-    return lambda: instructions_for(cluster, cluster.nodes["w-1"])
+    return lambda: instructions_for(cluster, cluster.nodes["w-1"], GangEnvironments())
 
 
 def views(count: int) -> Callable[[], object]:

@@ -1,10 +1,13 @@
 """The instructions for an agent, derived from the cluster's state alone."""
 
+from collections.abc import Mapping
+from operator import is_
+
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import GangEnvironment, args_of, command_of
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.model import Task
+from phalanx.core.model import Task, Worker
 from phalanx.core.node import AttemptKey, Node
 from phalanx.core.spec.job import Role
 from phalanx.core.spec.secret_references import secrets_in, with_secrets
@@ -15,14 +18,45 @@ from phalanx.wire.sync import TaskInstruction, TaskSecrets, TaskSpec, Want
 _NO_INPUTS = ResolvedInputs()
 
 
+class GangEnvironments:
+    """The environments of gangs that start. The workers of a gang ask at about the same time, and
+    share one as long as neither the gang nor any of these workers has changed."""
+
+    def __init__(self) -> None:
+        #: By job: the gang and its workers that the environment was computed from.
+        self._kept: dict[str, tuple[Gang, list[Worker | None], GangEnvironment]] = {}
+
+    def of(self, gang: Gang, nodes: Mapping[str, Node]) -> GangEnvironment:
+        kept = self._kept.get(gang.job.id)
+        if kept is not None and kept[0] is gang:
+            workers = _workers_of(kept[2], nodes)
+            if all(map(is_, workers, kept[1])):
+                return kept[2]
+        environment = GangEnvironment(gang, nodes)
+        self._kept[gang.job.id] = (gang, _workers_of(environment, nodes), environment)
+        return environment
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+
+def _workers_of(environment: GangEnvironment, nodes: Mapping[str, Node]) -> list[Worker | None]:
+    """The workers of the members of a gang, as they are registered now."""
+    members = (nodes.get(task.worker or "") for task in environment.members)
+    return [None if node is None else node.worker for node in members]
+
+
 def instructions_for(
-    cluster: Cluster, node: Node, inputs: InputDelivery | None = None
+    cluster: Cluster,
+    node: Node,
+    environments: GangEnvironments,
+    inputs: InputDelivery | None = None,
 ) -> list[TaskInstruction]:
     """What the agent should change about the attempts that its worker is charged for.
 
     Attempts whose inputs cannot be sent yet are left out.
     """
-    environments: dict[str, GangEnvironment] = {}
+    here: dict[str, GangEnvironment] = {}
     instructions = []
     for attempt in node.charges:
         gang, task = _current(cluster, attempt)
@@ -34,9 +68,9 @@ def instructions_for(
             resolved = _resolved(gang, task, attempt, inputs)
             if resolved is None:
                 continue
-            environment = environments.get(gang.job.id)
+            environment = here.get(gang.job.id)
             if environment is None:
-                environment = environments[gang.job.id] = GangEnvironment(gang, cluster.nodes)
+                environment = here[gang.job.id] = environments.of(gang, cluster.nodes)
             spec = _spec(gang, task, environment.environment(task), resolved)
             instructions.append(TaskInstruction(*attempt, want, spec))
         elif want is not None:

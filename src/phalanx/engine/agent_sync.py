@@ -14,7 +14,7 @@ from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpo
 from phalanx.core.ids import split_task
 from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
-from phalanx.engine.agent_instructions import instructions_for
+from phalanx.engine.agent_instructions import GangEnvironments, instructions_for
 from phalanx.engine.engine import Engine
 from phalanx.engine.gang_inputs import NOT_PRIVATE, GangInputs, InputDelivery, InputSource
 from phalanx.engine.output.output_sizes import OutputSizes
@@ -32,6 +32,10 @@ from phalanx.wire.sync import (
     Want,
 )
 
+#: An answer that only confirms ends waits this long for the worker's next task: on a busy cluster
+#: it follows soon, and one call serves for both.
+_CONFIRM_S = 0.1
+
 
 class _Session:
     """The state of one agent after its last call."""
@@ -43,6 +47,7 @@ class _Session:
         #: The instructions in the answer to the call with this `seq`.
         self.sent: frozenset[tuple[str, int, Want]] = frozenset()
         self.sent_in = -1
+        self.has_unconfirmed = False  #: ends whose report has not been answered
         self.changed = asyncio.Event()
 
     async def change(self, until: float) -> bool:
@@ -71,12 +76,14 @@ class AgentSync:
         self._inputs = GangInputs(engine, input_source, self._wake)
         self._store = store
         self._sessions: dict[str, _Session] = {}
+        self._environments = GangEnvironments()
         self._cluster_id = ""
         self.progress = ProgressBoard()
         self.output_sizes = OutputSizes()
 
     def observe(self, turn: Turn) -> None:
         self._inputs.observe(turn)
+        self._environments.forget()
         for worker in sorted(turn.woken()):
             self._wake(worker)
 
@@ -110,38 +117,56 @@ class AgentSync:
         session.changed.clear()
         inputs = InputDelivery(self._inputs, worker, is_private=is_private)
 
-        def take(turn: Turn) -> tuple[list[TaskInstruction], bool]:
+        def take(turn: Turn) -> tuple[list[TaskInstruction], list[TaskInstruction], bool]:
             extra = self._take(turn, worker, session, request, stored_jobs)
             if request.term != self._engine.term:
-                return [], True
-            instructions, full = _instructions(turn, worker, request, inputs)
-            return extra + instructions, full
+                return [], [], True
+            return extra, *self._instructions(turn, worker, request, inputs)
 
-        instructions, full = await self._engine.do(take)
+        extra, instructions, full = await self._engine.do(take)
         # A commit can outlast the lease; instructions are sent only while this server leads.
         self._engine.check_leading()
         self._engine.hear_worker(worker)
-        wait_s = min(request.wait, self._engine.settings.sync_wait_s)
-        until = asyncio.get_running_loop().time() + wait_s
+        until = self._held_until(session, request, extra)
         while not full and call == session.calls and not _has_new(session, instructions):
             if not await session.change(until) or call != session.calls:
                 break
             session.changed.clear()
             instructions, full = await self._engine.do(
-                lambda turn: _instructions(turn, worker, request, inputs)
+                lambda turn: self._instructions(turn, worker, request, inputs)
             )
         if call == session.calls:
             # The agent does not read the answer to an older call.
-            session.sent = frozenset((each.id, each.epoch, each.want) for each in instructions)
-            session.sent_in = request.seq
+            answer = (*extra, *instructions)
+            session.sent = frozenset((each.id, each.epoch, each.want) for each in answer)
+            session.sent_in, session.has_unconfirmed = request.seq, False
         return SyncReply(
             cluster_id=await self._cluster(),
             term=self._engine.term or 0,
             lost_after=self._engine.settings.lost_after_s,
-            tasks=tuple(instructions),
+            tasks=(*extra, *instructions),
             full=full,
             checkpoint_limit=self._engine.settings.checkpoint_limit_bytes,
         )
+
+    def _held_until(
+        self, session: _Session, request: SyncRequest, extra: list[TaskInstruction]
+    ) -> float:
+        """The time at which a call is answered, unless there are new instructions before.
+
+        `extra` are instructions that follow from its reports.
+        """
+        now_s = asyncio.get_running_loop().time()
+        until = now_s + min(request.wait, self._engine.settings.sync_wait_s)
+        if _has_new(session, [each for each in extra if each.want is Want.STOP]):
+            return now_s
+        if not any(each.want is Want.FORGET for each in extra):
+            return until
+        # A busy agent replaces the call that is held, and reports the same ends again.
+        if session.has_unconfirmed:
+            return now_s
+        session.has_unconfirmed = True
+        return min(until, now_s + _CONFIRM_S)
 
     async def _cluster(self) -> str:
         if not self._cluster_id:
@@ -193,6 +218,17 @@ class AgentSync:
                     extra.append(instruction)
         return extra
 
+    def _instructions(
+        self, turn: Turn, worker: str, request: SyncRequest, inputs: InputDelivery
+    ) -> tuple[list[TaskInstruction], bool]:
+        """The instructions for the agent, and whether its full inventory is needed."""
+        node = _registered(turn, worker, request)
+        instructions = instructions_for(turn.cluster, node, self._environments, inputs)
+        while inputs.refused:
+            with suppress(CoreError):  # another task of its gang may have stopped it
+                turn.apply(events.SpawnFailed(*inputs.refused.pop(), NOT_PRIVATE, final=True))
+        return instructions, not node.inventoried
+
 
 def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
     """The worker, if this agent's registration is the current one."""
@@ -205,18 +241,6 @@ def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
             " stop its tasks"
         )
     return node
-
-
-def _instructions(
-    turn: Turn, worker: str, request: SyncRequest, inputs: InputDelivery
-) -> tuple[list[TaskInstruction], bool]:
-    """The instructions for the agent, and whether its full inventory is needed."""
-    node = _registered(turn, worker, request)
-    instructions = instructions_for(turn.cluster, node, inputs)
-    while inputs.refused:
-        with suppress(CoreError):  # another task of its gang may have stopped it
-            turn.apply(events.SpawnFailed(*inputs.refused.pop(), NOT_PRIVATE, final=True))
-    return instructions, not node.inventoried
 
 
 def _has_new(session: _Session, instructions: list[TaskInstruction]) -> bool:

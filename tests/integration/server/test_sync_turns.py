@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from phalanx.core.errors import Conflict, CoreError, Unknown
 from phalanx.core.events import (
@@ -33,7 +34,7 @@ from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
-from phalanx.wire.sync import SyncRequest, TaskInstruction, TaskSecrets, Want
+from phalanx.wire.sync import Reported, SyncRequest, TaskInstruction, TaskReport, TaskSecrets, Want
 from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
@@ -118,6 +119,60 @@ def test_the_held_call_of_a_superseded_agent_is_refused_at_once(
     assert run_virtually(story()) < 1
 
 
+async def _ending(engine: Engine) -> SyncRequest:
+    """Run the task of j-1 on w-1; the call that reports its end. The task of j-2 is pending."""
+    await engine.apply(Submitted("j-1", spec(1)))
+    await _place(engine)
+    await engine.apply(Accepted("j-1.0", 1))
+    await engine.apply(Submitted("j-2", spec(1)))
+    report = TaskReport("j-1.0", 1, Reported.EXITED, exit_code=0)
+    return SyncRequest("i", 1, engine.term or 0, tasks=(report,), wait=10)
+
+
+def test_an_end_is_confirmed_together_with_the_next_task_of_the_worker() -> None:
+    async def story() -> list[Want]:
+        async with two_workers() as (engine, agent_sync):
+            call = asyncio.create_task(agent_sync.sync("w-1", await _ending(engine)))
+            await pass_time(0.01)
+            assert not call.done(), "it is held"
+            await _place(engine, "j-2")
+            return [each.want for each in (await call).tasks]
+
+    wants = run_virtually(story())
+    assert wants[0] is Want.FORGET
+    assert len(wants) == 2
+
+
+def test_an_end_is_confirmed_soon_if_no_task_follows() -> None:
+    async def story() -> float:
+        loop = asyncio.get_running_loop()
+        async with two_workers() as (engine, agent_sync):
+            request = await _ending(engine)
+            began = loop.time()
+            reply = await agent_sync.sync("w-1", request)
+            assert [each.want for each in reply.tasks] == [Want.FORGET]
+            return loop.time() - began
+
+    assert run_virtually(story()) < 0.5
+
+
+def test_an_end_that_is_reported_again_is_confirmed_at_once() -> None:
+    async def story() -> float:
+        loop = asyncio.get_running_loop()
+        async with two_workers() as (engine, agent_sync):
+            request = await _ending(engine)
+            replaced = asyncio.create_task(agent_sync.sync("w-1", request))
+            await pass_time(0.01)
+            began = loop.time()
+            reply = await agent_sync.sync("w-1", replace(request, seq=2))
+            took = loop.time() - began
+            assert [each.want for each in reply.tasks] == [Want.FORGET]
+            await replaced
+            return took
+
+    assert run_virtually(story()) < 0.01
+
+
 class _Provider:
     """Fails until it has a value."""
 
@@ -131,9 +186,9 @@ class _Provider:
         return ResolvedInputs(dict.fromkeys(keys, self.value))
 
 
-async def _place(engine: Engine) -> None:
-    version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
-    await engine.apply(Placed((Placement("j-1", version, (Assignment(0, "w-1"),)),)))
+async def _place(engine: Engine, job: str = "j-1") -> None:
+    version = await engine.do(lambda turn: turn.cluster.gangs[job].job.version)
+    await engine.apply(Placed((Placement(job, version, (Assignment(0, "w-1"),)),)))
 
 
 def test_secrets_are_resolved_before_the_release_and_sent_to_the_assigned_worker_alone() -> None:
