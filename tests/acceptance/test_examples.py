@@ -317,8 +317,9 @@ def test_mpi_runs_in_the_tasks_of_the_gang(tmp_path: Path) -> None:
 def test_the_recipe_for_mpi_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_programs("mpirun")
     monkeypatch.chdir(tmp_path)
-    program = "import os; print('rank', os.environ['OMPI_COMM_WORLD_RANK'], flush=True)\n"
-    (tmp_path / "pi.py").write_text(program)
+    # In one call, because mpirun mixes what its processes write in several.
+    write = "os.write(1, b'rank ' + os.environb[b'OMPI_COMM_WORLD_RANK'] + b'\\n')"
+    (tmp_path / "pi.py").write_text(f"import os\n{write}\n")
     [job] = [each for each in blocks("recipes", "yaml") if "mpirun" in each]
     as_root = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
     with Fleet(tmp_path) as fleet:
