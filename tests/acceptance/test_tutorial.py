@@ -95,13 +95,16 @@ def test_the_blocks_of_the_python_reference_run_in_order(tmp_path: Path) -> None
     try:
         with Server(tmp_path) as server, Worker(server.url, "w-1", gpu=4) as worker:
             for block in blocks(REFERENCE, "python"):
+                running = threading.Thread(target=run_later, args=(worker, names.get("client")))
                 if "asyncio.run(" in block:
-                    threading.Thread(target=run_later, args=(worker, names["client"])).start()
+                    running.start()
                 elif "client.wait(" in block:
                     run_whole(worker, names["job"].id)
                 code = compile(block.replace("http://127.0.0.1:8080", server.url), "page", "exec")
                 with contextlib.redirect_stdout(printed):
                     exec(code, names)  # noqa: S102
+                if running.ident is not None:  # it uses the client a moment longer than the block
+                    running.join()
             names["client"].close()
     finally:
         signal.signal(signal.SIGTERM, before)  # the page asks whether it should stop
