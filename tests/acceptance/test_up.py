@@ -68,7 +68,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_stops_everything(port: int, tmp_p
     # The state is kept: another time, the job is tried again.
     with up(port, tmp_path, "--workers", "0") as again:
         assert again.line_with("Ctrl-C stops everything.", PATIENCE_S), again.seen
-        assert at.type("job", "endless", "--json").json["phase"] == "pending"
+        until(lambda: at.type("job", "endless", "--json").json["phase"] == "pending")
 
 
 def test_a_port_in_use_is_named_and_nothing_is_started(tmp_path: Path) -> None:
