@@ -30,8 +30,9 @@ _WAIT_S = 10.0
 _REPLY_SLACK_S = 5.0
 #: The interval of full inventories.
 _INVENTORY_S = 60.0
-#: After an instruction to start an attempt, the next sync waits this long for its first report.
-_FIRST_REPORT_S = 0.01
+#: After an instruction to start an attempt, the next sync waits this long for its first report:
+#: on a busy machine a start takes many milliseconds, and a call without a report would be wasted.
+_FIRST_REPORT_S = 0.04
 _BACKOFF_S = (0.05, 1.0)
 #: The longest pause after the server refused the worker's credential or join token.
 _REFUSED_BACKOFF_S = 30.0
