@@ -47,7 +47,6 @@ _MODULES = {
         "pynvml",
     ),
     "up": ("phalanx.cli.up", "phalanx.cli.local_cluster"),
-    "kube": ("phalanx.cli.kube", "phalanx.kube.process", "phalanx.server.log_output"),
 }
 #: Variables that the interpreter or a library reads when a program starts.
 _READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OPENBLAS_")
@@ -82,7 +81,6 @@ class _Start(NamedTuple):
     variables: dict[str, str]
     folder: str
     has_own_session: bool
-    first: str  #: a function of a module to call first, as MODULE:FUNCTION; empty for none
 
 
 class _ForkedProcess(subprocess.Popen[Any]):
@@ -91,15 +89,14 @@ class _ForkedProcess(subprocess.Popen[Any]):
     def _execute_child(self, args: Sequence[str], *others: Any) -> None:
         popen: Any = subprocess.Popen
         given = inspect.signature(popen._execute_child).bind(self, args, *others).arguments
+        assert not given["preexec_fn"], "a forked process has none"
         assert not given["pass_fds"], "a forked process gets its three streams only"
         pipes = [given[end] for end in ("p2cread", "p2cwrite", "c2pread", "c2pwrite")]
         pipes += [given["errread"], given["errwrite"]]
         ends = (given["p2cread"], given["c2pwrite"], given["errwrite"])
         streams = [own if end == -1 else end for own, end in enumerate(ends)]
         folder = str(given["cwd"] or Path.cwd())
-        first = given["preexec_fn"]
-        first = f"{first.__module__}:{first.__name__}" if first else ""
-        start = _Start([*args], given["env"], folder, bool(given["start_new_session"]), first)
+        start = _Start([*args], given["env"], folder, bool(given["start_new_session"]))
         try:
             self.pid = _template().fork(start, streams)
             self._child_created = True
@@ -197,9 +194,6 @@ def _become(start: _Start, streams: Sequence[int]) -> None:
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = [COMMAND[-1], *start.words]
-    if start.first:
-        module, _, function = start.first.partition(":")
-        getattr(importlib.import_module(module), function)()
 
 
 def _serve(requests: socket.socket) -> None:

@@ -241,10 +241,21 @@ def distinct(rows: st.SearchStrategy[Any], *keys: Any) -> st.SearchStrategy[tupl
     return st.lists(rows, max_size=4, unique_by=keys).map(tuple)
 
 
+# Strategies are checked when they are first used, which takes longer than a draw.
+some_jobs = distinct(jobs, lambda job: job.id)
+some_workers = distinct(workers, lambda worker: worker.id)
+some_queues = distinct(queues, lambda queue: queue.name)
+some_residues = distinct(residues, lambda residue: (residue.task, residue.epoch))
+some_accounts = distinct(accounts, lambda account: account.queue)
+some_crons = distinct(crons, lambda cron: cron.key)
+some_records = distinct(records, lambda record: record.seq)
+some_used_keys = distinct(used_keys, lambda used: (used.principal, used.key))
+
+
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     """Every task belongs to a job, as in the rows that the core makes."""
-    drawn = draw(distinct(jobs, lambda job: job.id))
+    drawn = draw(some_jobs)
     ids = st.sampled_from([job.id for job in drawn]) if drawn else st.nothing()
     of_an_array = st.builds(
         lambda block, job: msgspec.structs.replace(block, array=job), blocks, ids
@@ -254,14 +265,14 @@ def batches(draw: st.DrawFn) -> Batch:
         id=draw(text),
         jobs=drawn,
         tasks=draw(distinct(of_a_job, lambda task: (task.job, task.index))) if drawn else (),
-        workers=draw(distinct(workers, lambda worker: worker.id)),
-        queues=draw(distinct(queues, lambda queue: queue.name)),
-        residues=draw(distinct(residues, lambda residue: (residue.task, residue.epoch))),
-        accounts=draw(distinct(accounts, lambda account: account.queue)),
-        crons=draw(distinct(crons, lambda cron: cron.key)),
+        workers=draw(some_workers),
+        queues=draw(some_queues),
+        residues=draw(some_residues),
+        accounts=draw(some_accounts),
+        crons=draw(some_crons),
         elements=draw(distinct(of_an_array, lambda block: (block.array, block.number)))
         if drawn
         else (),
-        records=draw(distinct(records, lambda record: record.seq)),
-        used_keys=draw(distinct(used_keys, lambda used: (used.principal, used.key))),
+        records=draw(some_records),
+        used_keys=draw(some_used_keys),
     )

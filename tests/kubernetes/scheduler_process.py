@@ -1,17 +1,14 @@
 """`phalanx kube scheduler` as a process of its own, with its health and metrics."""
 
-import os
-import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
 from tests.kubernetes.server_process import ServerProcess
 from tests.ports import free_port
-from tests.preloaded import start_phalanx
 
 
 class SchedulerProcess:
@@ -19,8 +16,9 @@ class SchedulerProcess:
         """`words` follow `phalanx`, without `--listen` and `--identity`."""
         self.port = free_port()
         self.log = log
-        words = [*words, "--identity", identity, f"--listen=127.0.0.1:{self.port}"]
-        self.process = ServerProcess(words, log, _start)
+        command = [sys.executable, "-m", "phalanx.cli", *words, "--identity", identity]
+        command.append(f"--listen=127.0.0.1:{self.port}")
+        self.process = ServerProcess(command, log)
 
     async def get(self, path: str) -> str:
         """The answer to a request; empty if there is none, or it is a failure."""
@@ -34,7 +32,3 @@ class SchedulerProcess:
 
     async def leads(self) -> bool:
         return "phalanx_kube_leader 1.0" in await self.get("/metrics")
-
-
-def _start(words: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-    return start_phalanx(*words, env=dict(os.environ), **options)

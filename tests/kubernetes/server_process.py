@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 #: Longer than any server takes on a busy machine.
 START_S = 120
@@ -22,21 +21,16 @@ class ServerDiedError(Exception):
 
 
 class ServerProcess:
-    def __init__(
-        self,
-        command: Sequence[str],
-        log: Path,
-        start: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen,
-    ) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
         with log.open("ab") as output:
-            self._process = start(
+            self._process = subprocess.Popen(  # noqa: S603
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509
             )
 
     @property

@@ -20,6 +20,22 @@ NAMES = [f"p{n}" for n in range(6)]
 NODES = ["n0", "n1", "n2"]
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 
+# Strategies are checked when they are first used, which takes longer than a draw.
+APPS = st.sampled_from("xy")
+GANGS = st.sampled_from([None, "g", "h"])
+WAYS = st.sampled_from(["label", "koordinator", "volcano"])
+GANG_GROUPS = st.sampled_from([list[str](), ["default/g"], ["default/h"]])
+COUNTS = st.sampled_from("12")
+AFFINITIES = st.sampled_from([None, None, "podAffinity", "podAntiAffinity"])
+TOPOLOGY_KEYS = st.sampled_from(["kubernetes.io/hostname", "zone"])
+NODES_OF_PODS = st.sampled_from([*NODES, "elsewhere"])
+PHASES = st.sampled_from(["Running", "Succeeded", "Failed"])
+TERMINATING = st.sampled_from([False, False, True])
+POD_NAMES = st.sampled_from(NAMES)
+TAINTS = st.sampled_from([list[dict[str, str]](), [{"key": "a", "effect": "PreferNoSchedule"}]])
+ZONES = st.sampled_from("ab")
+NODE_NAMES = st.sampled_from(NODES)
+
 
 def terms(labels: dict[str, str], key: str) -> list[dict[str, Any]]:
     return [{"topologyKey": key, "labelSelector": {"matchLabels": labels}}]
@@ -27,41 +43,41 @@ def terms(labels: dict[str, str], key: str) -> list[dict[str, Any]]:
 
 @st.composite
 def pods(draw: st.DrawFn) -> KubePod:
-    fields: dict[str, Any] = {"labels": {"app": draw(st.sampled_from("xy"))}}
-    gang = draw(st.sampled_from([None, "g", "h"]))
+    fields: dict[str, Any] = {"labels": {"app": draw(APPS)}}
+    gang = draw(GANGS)
     if gang is not None:
-        way = draw(st.sampled_from(["label", "koordinator", "volcano"]))
+        way = draw(WAYS)
         if way == "label":
             fields["labels"]["scheduling.x-k8s.io/pod-group"] = gang
         elif way == "volcano":
             fields["annotations"] = {"scheduling.k8s.io/group-name": gang}
         else:
-            groups = draw(st.sampled_from([[], ["default/g"], ["default/h"]]))
+            groups = draw(GANG_GROUPS)
             fields["annotations"] = {
                 f"{KOORDINATOR}name": gang,
-                f"{KOORDINATOR}min-available": draw(st.sampled_from("12")),
+                f"{KOORDINATOR}min-available": draw(COUNTS),
                 f"{KOORDINATOR}groups": json.dumps(groups),
             }
-    kind = draw(st.sampled_from([None, None, "podAffinity", "podAntiAffinity"]))
+    kind = draw(AFFINITIES)
     if kind is not None:
-        key = draw(st.sampled_from(["kubernetes.io/hostname", "zone"]))
-        wanted = terms({"app": draw(st.sampled_from("xy"))}, key)
+        key = draw(TOPOLOGY_KEYS)
+        wanted = terms({"app": draw(APPS)}, key)
         required = {"requiredDuringSchedulingIgnoredDuringExecution": wanted}
         fields["affinity"] = {kind: required}
     if draw(st.booleans()):
-        fields["node"] = draw(st.sampled_from([*NODES, "elsewhere"]))
-        fields["phase"] = draw(st.sampled_from(["Running", "Succeeded", "Failed"]))
-    fields["terminating"] = draw(st.sampled_from([False, False, True]))
-    name = draw(st.sampled_from(NAMES))
+        fields["node"] = draw(NODES_OF_PODS)
+        fields["phase"] = draw(PHASES)
+    fields["terminating"] = draw(TERMINATING)
+    name = draw(POD_NAMES)
     fields["scheduler"] = "other" if name == NAMES[-1] else "phalanx"
     return kube_pod(name, cpu=draw(st.integers(0, 2)), **fields)
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> KubeNode:
-    taints = draw(st.sampled_from([[], [{"key": "a", "effect": "PreferNoSchedule"}]]))
-    labels = {"zone": draw(st.sampled_from("ab"))}
-    name = draw(st.sampled_from(NODES))
+    taints = draw(TAINTS)
+    labels = {"zone": draw(ZONES)}
+    name = draw(NODE_NAMES)
     return kube_node(name, cpu=draw(st.integers(1, 4)), labels=labels, taints=taints)
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import string
+from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import pytest
@@ -63,27 +65,52 @@ images = st.builds(
 )
 
 
+# Strategies are checked when they are first used, which takes longer than a draw.
+commands = words.filter(str.strip) | st.lists(words, max_size=3)
+arguments = st.lists(words, max_size=2)
+environments = st.dictionaries(names, words, max_size=3)
+folders = words.map(lambda word: "/" + word)
+runtimes = st.sampled_from(["containers", "runc"])
+classes = st.sampled_from(list(CLASSES))
+selectors = st.dictionaries(names, label_values, max_size=2)
+packs = st.builds(Pack, by=names, mode=st.sampled_from(PackMode))
+role_names = st.lists(labels.filter(lambda n: n != "all"), min_size=1, max_size=3, unique=True)
+groups = st.lists(st.tuples(labels, subdomains).map("/".join), max_size=2, unique=True)
+services = st.dictionaries(subdomains, subdomains.map("https://{}:443".format), max_size=2)
+several_ids = st.lists(ids, max_size=3, unique=True)
+
+
+@cache
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+@cache
+def one_of(values: type[StrEnum]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
 @st.composite
 def roles(draw: st.DrawFn, name: str) -> Role:
     replicas = draw(st.integers(1, 1000))
-    image = draw(st.none() | images)
+    image = draw(maybe(images))
     has_own_program = image is not None and draw(st.booleans())
-    command = draw(words.filter(str.strip) | st.lists(words, max_size=3))
+    command = draw(commands)
     given = command if isinstance(command, str) else ("run", *command)
-    selector = {} if image is None else {"runtime": draw(st.sampled_from(["containers", "runc"]))}
+    selector = {} if image is None else {"runtime": draw(runtimes)}
     return Role(
         name=name,
         command=() if has_own_program else given,
         replicas=replicas,
         min=draw(st.integers(0, replicas) | st.just(replicas)),
-        env=draw(st.dictionaries(names, words, max_size=3)),
-        workdir=draw(st.none() | words.map(lambda word: "/" + word)),
+        env=draw(environments),
+        workdir=draw(maybe(folders)),
         resources=draw(amounts),
-        node_selector=draw(st.dictionaries(names, label_values, max_size=2)) | selector,
-        per_node=draw(st.none() | st.integers(1, 8)),
+        node_selector=draw(selectors) | selector,
+        per_node=draw(maybe(st.integers(1, 8))),
         image=image,
-        args=tuple(draw(st.lists(words, max_size=2))) if has_own_program else (),
-        security=None if image is None else draw(st.none() | securities),
+        args=tuple(draw(arguments)) if has_own_program else (),
+        security=None if image is None else draw(maybe(securities)),
     )
 
 
@@ -108,6 +135,7 @@ schedules = st.builds(
 )
 
 
+@cache
 def watches(*, may_restart: bool) -> st.SearchStrategy[dict[str, ValueRules]]:
     actions = st.sampled_from(
         [action for action in WatchAction if may_restart or action is not WatchAction.RESTART]
@@ -120,18 +148,16 @@ def watches(*, may_restart: bool) -> st.SearchStrategy[dict[str, ValueRules]]:
 
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
-    titles = draw(
-        st.lists(labels.filter(lambda n: n != "all"), min_size=1, max_size=3, unique=True)
-    )
+    titles = draw(role_names)
     members = tuple(draw(roles(title)) for title in titles)
     needed = sum(role.min for role in members)
-    klass = draw(st.none() | st.sampled_from(list(CLASSES)))
-    schedule = draw(st.none() | schedules)
+    klass = draw(maybe(classes))
+    schedule = draw(maybe(schedules))
     fence = draw(st.booleans())
-    restart = draw(st.sampled_from(Restart))
+    restart = draw(one_of(Restart))
     is_final = restart is Restart.NEVER
     return JobSpec(
-        name=draw(st.none() | subdomains),
+        name=draw(maybe(subdomains)),
         namespace=draw(labels),
         queue=draw(subdomains),
         priority=CLASSES[klass] if klass else draw(st.integers(-(2**31), 2**31 - 1)),
@@ -143,36 +169,32 @@ def specs(draw: st.DrawFn) -> JobSpec:
         ),
         min_resources=draw(amounts),
         max_running=None,
-        mode=draw(st.sampled_from(Mode)),
-        match=draw(st.sampled_from(Match)),
-        group=tuple(
-            draw(st.lists(st.tuples(labels, subdomains).map("/".join), max_size=2, unique=True))
-        ),
-        schedule_timeout=draw(st.none() | spans),
-        gather_timeout=draw(st.none() | spans),
-        pack=draw(st.none() | st.builds(Pack, by=names, mode=st.sampled_from(PackMode))),
+        mode=draw(one_of(Mode)),
+        match=draw(one_of(Match)),
+        group=tuple(draw(groups)),
+        schedule_timeout=draw(maybe(spans)),
+        gather_timeout=draw(maybe(spans)),
+        pack=draw(maybe(packs)),
         spread=draw(st.booleans()),
         restart=restart,
         on_partial_completion=PartialCompletion.FAIL
         if is_final
-        else draw(st.sampled_from(PartialCompletion)),
+        else draw(one_of(PartialCompletion)),
         max_retries=draw(st.integers(1, 1000)),
         backoff=draw(st.integers(0, 5 * MINUTE)),
         grace=draw(st.integers(0, 23 * SECOND - 1 if fence else 60 * MINUTE)),
-        time_limit=draw(st.none() | spans),
-        stall_after=draw(st.none() | spans),
+        time_limit=draw(maybe(spans)),
+        stall_after=draw(maybe(spans)),
         watch=draw(watches(may_restart=not is_final)),
         complete_when=draw(st.sampled_from(["all", *titles])),
         preemptible=draw(st.booleans()),
-        preemption_policy=draw(st.sampled_from(PreemptionPolicy)),
-        checkpoint=draw(st.sampled_from(CheckpointPolicy)),
+        preemption_policy=draw(one_of(PreemptionPolicy)),
+        checkpoint=draw(one_of(CheckpointPolicy)),
         run_as_user=None,
         fence=fence,
-        external_services=draw(
-            st.dictionaries(subdomains, subdomains.map("https://{}:443".format), max_size=2)
-        ),
-        after=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
-        afterany=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
+        external_services=draw(services),
+        after=() if schedule else tuple(draw(several_ids)),
+        afterany=() if schedule else tuple(draw(several_ids)),
         afternotok=(),
         schedule=schedule,
     )

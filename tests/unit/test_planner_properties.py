@@ -1,5 +1,6 @@
 """Properties of every plan, tried on many small clusters."""
 
+from functools import cache
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -165,25 +166,44 @@ def a_gang(
 
 #: How long gangs have been pending: a gang that has been for 20 minutes is starving, and overdue if
 #: its time limit is a minute.
-waits = st.sampled_from([0, 20 * MINUTE])
+WAITS = st.sampled_from([0, 20 * MINUTE])
+# Strategies are checked when they are first used, which takes longer than a draw.
+DURATIONS = st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])
+NODES = st.lists(st.integers(1, 8), min_size=1, max_size=5)
+FEW_NODES = st.lists(st.integers(2, 6), min_size=1, max_size=3)
+PARENTS = st.sampled_from([None, "all"])
+PREEMPT_WITHIN, RECLAIM_FROM = st.sampled_from(PreemptWithin), st.sampled_from(ReclaimFrom)
+
+
+@cache
+def amounts(most: int) -> st.SearchStrategy[dict[str, int]]:
+    return st.one_of(st.just({}), st.integers(1, most).map(lambda count: {"gpu": count * GPU}))
+
+
+@cache
+def small_amounts(most: int) -> st.SearchStrategy[dict[str, int]]:
+    return st.integers(0, most).map(lambda count: {"gpu": count * GPU} if count else {})
+
+
+@cache
+def one_of_queues(names: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(names)
 
 
 @st.composite
 def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
     """Clusters with gangs that the planner placed on the empty cluster, and pending ones."""
-    gpus = draw(st.lists(st.integers(1, 8), min_size=1, max_size=5))
+    gpus = draw(NODES)
     nodes = {f"n{n}": count for n, count in enumerate(gpus)}
-    names = ["a", "b", "c"][: draw(st.integers(1, 3))]
-    total = sum(gpus)
-    gpus_of = st.integers(1, total).map(lambda count: {"gpu": count * GPU})
-    some: st.SearchStrategy[dict[str, int]] = st.one_of(st.just({}), gpus_of)
+    names = "abc"[: draw(st.integers(1, 3))]
+    some = amounts(sum(gpus))
     above = Queue("all", limit=draw(some))
     queues = {"all": above} | {
         name: Queue(
             name,
-            parent=draw(st.sampled_from([None, "all"])),
-            preempt_within_queue=draw(st.sampled_from(PreemptWithin)),
-            reclaim_from_siblings=draw(st.sampled_from(ReclaimFrom)),
+            parent=draw(PARENTS),
+            preempt_within_queue=draw(PREEMPT_WITHIN),
+            reclaim_from_siblings=draw(RECLAIM_FROM),
             reclaimable=draw(st.booleans()),
             weight=draw(st.integers(0, 3)),
             quota=draw(some),
@@ -194,13 +214,13 @@ def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
     pending = [
         a_gang(
             number,
-            draw(st.sampled_from(names)),
+            draw(one_of_queues(names)),
             size=(size := draw(st.integers(1, 4))),
             gpus=draw(st.integers(1, 4)),
             priority=draw(st.integers(0, 2)),
             least=draw(st.integers(1, size)),
-            duration=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
-            waited=draw(waits),
+            duration=draw(DURATIONS),
+            waited=draw(WAITS),
         )
         for number in range(draw(st.integers(1, preemptors + 4)))
     ]
@@ -214,20 +234,20 @@ def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
 @st.composite
 def borrowed_worlds(draw: st.DrawFn) -> World:
     """Clusters that two queues fill before a gang of a third one is submitted."""
-    gpus = draw(st.lists(st.integers(2, 6), min_size=1, max_size=3))
+    gpus = draw(FEW_NODES)
     nodes = {f"n{n}": count for n, count in enumerate(gpus)}
-    some = st.integers(0, sum(gpus)).map(lambda count: {"gpu": count * GPU} if count else {})
+    some = small_amounts(sum(gpus))
     queues = {name: Queue(name, quota=draw(some), weight=draw(st.integers(0, 2))) for name in "abc"}
     gangs = [
         a_gang(
             number,
-            draw(st.sampled_from("bc")) if number else "a",
+            draw(one_of_queues("bc")) if number else "a",
             size=(size := draw(st.integers(1, 2))),
             gpus=draw(st.integers(1, 3)),
             priority=0,
             least=size,
             duration=None,
-            waited=draw(waits),
+            waited=draw(WAITS),
         )
         for number in range(10)
     ]

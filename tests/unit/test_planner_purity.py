@@ -18,13 +18,20 @@ from phalanx.plan.state.planner_state import PlannerState
 
 LATER = NOW + 20 * MINUTE
 TIMES = st.sampled_from([NOW - 20 * MINUTE, NOW - SECOND, NOW, NOW + SECOND, LATER])
+MAYBE_TIMES = st.one_of(st.none(), TIMES)
+BACKOFFS = st.one_of(st.just(0), TIMES)
+HOLDS = st.sampled_from([None, None, None, OnHold()])
+KINDS = st.sampled_from(["put", "remove", "end", "node", "queue"])
+RESOURCES, ZONES = st.sampled_from(["gpu", "disk"]), st.sampled_from("ab")
+CLOSED = st.sampled_from(["", "cordoned", "lost"])
+WORLDS = worlds()
 Change = Callable[[PlannerState], None]
 
 
 @st.composite
 def varied_worlds(draw: st.DrawFn) -> World:
     """Worlds with gangs that back off, starve, expire, are on hold, or start together."""
-    world: World = draw(worlds())
+    world: World = draw(WORLDS)
     gangs = {job: draw(variants(gang)) for job, gang in world.pending.items()}
     names = [gang.name for gang in gangs.values()]
     if len(names) > 1 and draw(st.booleans()):
@@ -40,10 +47,10 @@ def varied_worlds(draw: st.DrawFn) -> World:
 def variants(draw: st.DrawFn, gang: PendingGang) -> PendingGang:
     return replace(
         gang,
-        not_before=draw(st.one_of(st.just(0), TIMES)),
-        since=draw(st.one_of(st.none(), TIMES)),
-        expires_at=draw(st.one_of(st.none(), TIMES)),
-        ineligible=draw(st.sampled_from([None, None, None, OnHold()])),
+        not_before=draw(BACKOFFS),
+        since=draw(MAYBE_TIMES),
+        expires_at=draw(MAYBE_TIMES),
+        ineligible=draw(HOLDS),
         priority=draw(st.integers(0, 2)),
         strict=draw(st.booleans()),
     )
@@ -57,7 +64,7 @@ def changes(draw: st.DrawFn, world: World) -> list[Change]:
 
 @st.composite
 def a_change(draw: st.DrawFn, world: World) -> Change:
-    kind = draw(st.sampled_from(["put", "remove", "end", "node", "queue"]))
+    kind = draw(KINDS)
     gangs, running = list(world.pending.values()), list(world.running)
     if kind == "put" and gangs:
         gang = draw(st.sampled_from(gangs).flatmap(variants))
@@ -74,17 +81,20 @@ def a_change(draw: st.DrawFn, world: World) -> Change:
         return lambda state: state.set_queues(changed)
     name = draw(st.sampled_from(list(world.nodes)))
     spec = NodeSpec(
-        {"gpu": draw(st.integers(0, 8)) * 1000, draw(st.sampled_from(["gpu", "disk"])): 1000},
+        {"gpu": draw(st.integers(0, 8)) * 1000, draw(RESOURCES): 1000},
         {},
-        {"zone": draw(st.sampled_from("ab"))},
-        closed=draw(st.sampled_from(["", "cordoned", "lost"])),
+        {"zone": draw(ZONES)},
+        closed=draw(CLOSED),
     )
     return lambda state: state.put_node(name, spec)
 
 
+VARIED_WORLDS = varied_worlds()
+
+
 @st.composite
 def worlds_and_changes(draw: st.DrawFn) -> tuple[World, list[Change]]:
-    world = draw(varied_worlds())
+    world = draw(VARIED_WORLDS)
     return world, draw(changes(world))
 
 

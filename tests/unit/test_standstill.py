@@ -132,19 +132,24 @@ def told(made: Plan) -> tuple[object, ...]:
 
 
 Step = Callable[[History], object]
+# Strategies are checked when they are first used, which takes longer than a draw.
+KINDS = st.sampled_from(["submit", "submit", "submit", "end", "end", "wait", "node"])
+QUEUES, PRIORITIES = st.sampled_from("aab"), st.sampled_from([0, 0, 0, 1])
+SIZES = st.sampled_from([1, 1, 2, 4])
 MINUTES = st.integers(0, 90).map(lambda n: n * MINUTE)
+DURATIONS = st.one_of(st.none(), MINUTES.filter(bool), MINUTES.filter(bool))
+EXPIRIES = st.one_of(st.none(), st.none(), MINUTES)
+BACKOFFS = st.one_of(st.none(), st.none(), st.none(), MINUTES)
 
 
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
-    kind = draw(st.sampled_from(["submit", "submit", "submit", "end", "end", "wait", "node"]))
+    kind = draw(KINDS)
     number = draw(st.integers(0, 5))
     if kind == "submit":
-        queue, priority = draw(st.sampled_from("aab")), draw(st.sampled_from([0, 0, 0, 1]))
-        size, gpus = draw(st.sampled_from([1, 1, 2, 4])), draw(st.integers(1, 2))
-        duration = draw(st.one_of(st.none(), MINUTES.filter(bool), MINUTES.filter(bool)))
-        expires = draw(st.one_of(st.none(), st.none(), MINUTES))
-        backoff = draw(st.one_of(st.none(), st.none(), st.none(), MINUTES))
+        queue, priority = draw(QUEUES), draw(PRIORITIES)
+        size, gpus = draw(SIZES), draw(st.integers(1, 2))
+        duration, expires, backoff = draw(DURATIONS), draw(EXPIRIES), draw(BACKOFFS)
         fields = {"duration": duration, "expires": expires, "backoff": backoff}
         return lambda h: h.submit(queue, size=size, gpus=gpus, priority=priority, **fields)
     if kind == "end":
@@ -155,17 +160,20 @@ def steps(draw: st.DrawFn) -> Step:
     return lambda h: setattr(h, "now", h.now + passed)
 
 
+AMOUNTS: st.SearchStrategy[dict[str, int]] = st.one_of(
+    st.just({}), st.integers(1, 4).map(lambda n: {"gpu": n * GPU})
+)
+NODES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+SERIES = st.lists(steps(), min_size=5, max_size=40)
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[History, list[Step]]:
-    amounts: st.SearchStrategy[dict[str, int]] = st.one_of(
-        st.just({}), st.integers(1, 4).map(lambda n: {"gpu": n * GPU})
-    )
     queues = (
-        Queue("a", quota=draw(amounts), weight=draw(st.integers(0, 2))),
-        Queue("b", quota=draw(amounts), limit=draw(amounts)),
+        Queue("a", quota=draw(AMOUNTS), weight=draw(st.integers(0, 2))),
+        Queue("b", quota=draw(AMOUNTS), limit=draw(AMOUNTS)),
     )
-    gpus = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    return History(*gpus, queues=queues), draw(st.lists(steps(), min_size=5, max_size=40))
+    return History(*draw(NODES), queues=queues), draw(SERIES)
 
 
 @given(histories())
