@@ -1,9 +1,14 @@
 """The division of a cluster among queues, and the questions that a pass asks about shares."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phalanx.core.model import Queue
+from phalanx.plan.fairshare import division
 from phalanx.plan.fairshare.division import equal_dominant_shares, water_fill
 from phalanx.plan.fairshare.queue_tree import QueueLayout
 from phalanx.plan.fairshare.shares import FairShares
@@ -46,6 +51,26 @@ def test_an_amount_is_divided_by_weight_up_to_each_demand(
 ) -> None:
     divided = water_fill(amount, np.array(weights, float), np.array(demands, float))
     assert divided.tolist() == pytest.approx(parts)
+
+
+AMOUNTS = st.integers(0, 20)
+
+
+@given(st.fixed_dictionaries({"gpu": AMOUNTS, "cpu": AMOUNTS}), AMOUNTS, AMOUNTS, AMOUNTS)
+def test_a_queue_that_alone_demands_anything_deserves_what_the_division_gives_it(
+    requested: dict[str, int], gpus: int, cpus: int, quota: int
+) -> None:
+    def divided() -> list[dict[str, float]]:
+        queues = Queue("a", quota={"gpu": quota}, weight=2), Queue("b", quota={"cpu": quota})
+        shares = shares_of(*queues, gpu=gpus, cpu=cpus)
+        request(shares, "a", **requested)
+        shares.settle()
+        return [deserved(shares, resource) for resource in ("gpu", "cpu")]
+
+    with patch.object(division, "_all_to_one", return_value=None):
+        expected = divided()
+    for each, general in zip(divided(), expected, strict=True):
+        assert each == pytest.approx(general)
 
 
 def test_a_quota_is_granted_first_and_the_rest_is_divided_by_weight() -> None:
