@@ -18,6 +18,7 @@ import httpx
 from tests.acceptance.terminal import OWN_PROCESS, run_here
 from tests.integration.server.waiting import PATIENCE_S, within
 from tests.plain_http import async_http_client
+from tests.ports import free_port
 from tests.preloaded import start_phalanx
 
 
@@ -102,7 +103,8 @@ class ServerProcess:
     async def start(
         cls, store: str, name: str, *flags: str, before: Sequence[str] = (), **variables: str
     ) -> "ServerProcess":
-        words = ["serve", f"--store={store}", f"--name={name}", "--port=0", "--log-format=json"]
+        words = ["serve", f"--store={store}", f"--name={name}", "--log-format=json"]
+        words.append(f"--port={free_port()}")
         if store.startswith("sqlite:"):
             # A server that is suspended for a while goes on. If it is killed, its file is free.
             words.append("--lease=1h")
