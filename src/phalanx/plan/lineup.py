@@ -65,10 +65,9 @@ class Lineup:
         most = work.capacity.most
         for key in {key for order in self._orders.values() for key in order.fit_keys}:
             work.capacity.most_fit(*key)
-        fitting = {
-            queue: [each for each in keyed if each[2].need <= most[each[2].fit_key]]
-            for queue, keyed in self._survey.keyed.items()
-        }
+        fitting = {queue: order.fitting(most) for queue, order in self._orders.items()}
+        for queue in {bucket.first.queue for bucket in self._never_start}:
+            fitting[queue] = [e for e in fitting[queue] if e[2] not in self._never_start]
         self.requests.update(request for request, _ in most)
         self.domains.update(label for _, label in most if label is not None)
         self._served_short = self._worth_serving()

@@ -1,15 +1,22 @@
 """The buckets of each queue in the order of their first gangs, kept from pass to pass."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from phalanx.core.reasons import Reason
 from phalanx.core.time_units import Micros
 from phalanx.plan.model import NEVER, PlannerPolicy
+from phalanx.plan.state.nodes import Ints
 
 if TYPE_CHECKING:
     from phalanx.plan.pending import Bucket, FitKey, KeyedBucket
+
+#: So few buckets are looked at one by one: that is faster than to compare arrays.
+_FEW_BUCKETS = 32
 
 
 class QueueOrder:
@@ -36,9 +43,27 @@ class QueueOrder:
         return {bucket.first.priority for _, _, bucket in self.keyed}
 
     @cached_property
-    def fit_keys(self) -> "set[FitKey]":
+    def fit_keys(self) -> "list[FitKey]":
         """The requests of the buckets, each with the label of the domains that it requires."""
-        return {bucket.fit_key for _, _, bucket in self.keyed}
+        return [*dict.fromkeys(bucket.fit_key for _, _, bucket in self.keyed)]
+
+    def fitting(self, most: "Mapping[FitKey, int]") -> "list[KeyedBucket]":
+        """The buckets that need no more tasks than fit, by request."""
+        if len(self.keyed) < _FEW_BUCKETS:
+            return [each for each in self.keyed if each[2].need <= most[each[2].fit_key]]
+        fits = np.array([most[key] for key in self.fit_keys], np.int64)
+        return [*compress(self.keyed, (self._needs <= fits[self._fit_numbers]).tolist())]
+
+    @cached_property
+    def _needs(self) -> Ints:
+        """The need of each bucket."""
+        return np.array([bucket.need for _, _, bucket in self.keyed], np.int64)
+
+    @cached_property
+    def _fit_numbers(self) -> Ints:
+        """The position among `fit_keys` of the key of each bucket."""
+        numbers = {key: number for number, key in enumerate(self.fit_keys)}
+        return np.array([numbers[bucket.fit_key] for _, _, bucket in self.keyed], np.int64)
 
     def after(
         self,

@@ -6,7 +6,7 @@ it: otherwise a quota would be worth nothing on nodes that are fragmented. `Usag
 proof that nothing is reclaimed back and forth.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -36,8 +36,11 @@ class ReclaimRules:
         self._protected: dict[str, list[tuple[int, float]]] = {}
         #: The rows of the resources that have to be freed.
         self._short_rows: list[int] = np.flatnonzero(preemptor.short_of).tolist()
-        #: By queue: the answers of `_own_side`.
-        self._own_sides: dict[str, list[tuple[QueueBranch, list[tuple[int, float]]]]] = {}
+        #: By queue: the rows and amounts that the preemptor takes of it.
+        self._taken: dict[str, list[tuple[int, float]]] = {}
+        for queue, need in preemptor.amounts.items():
+            rows = np.flatnonzero((need > 0) & shares.shared).tolist()
+            self._taken[queue] = [(row, float(need[row])) for row in rows]
         #: Whether an eviction must leave each queue its quota, and whether that excluded any gang.
         self._keeps_quotas = True
         self._has_protected = False
@@ -192,18 +195,12 @@ class ReclaimRules:
 
     # Rules
 
-    def _own_side(self, queue: str) -> list[tuple[QueueBranch, list[tuple[int, float]]]]:
+    def _own_side(self, queue: str) -> Iterator[tuple[QueueBranch, list[tuple[int, float]]]]:
         """The queues from the preemptor's up to where they meet the given queue, and the rows and
         amounts that the preemptor takes of each of them."""
-        side = self._own_sides.get(queue)
-        if side is None:
-            side = self._own_sides[queue] = []
-            for own in self._queues:
-                for branch in self._shares.tree.sides(own, queue)[0]:
-                    need = self._preemptor.amounts[branch.queue.name]
-                    rows = np.flatnonzero((need > 0) & self._shares.shared).tolist()
-                    side.append((branch, [(row, float(need[row])) for row in rows]))
-        return side
+        for own in self._queues:
+            for branch in self._shares.tree.sides(own, queue)[0]:
+                yield branch, self._taken[branch.queue.name]
 
     def _victim_side(self, queue: str) -> list[QueueBranch]:
         """The queues from a victim's queue up to where it meets the preemptor's."""
