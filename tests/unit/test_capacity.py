@@ -39,6 +39,7 @@ def agrees(capacity: FreeCapacity, request: TaskRequest) -> None:
     assert capacity.total_fit(request) == fresh.sum()
     assert (capacity.fit(request).counts == fresh).all()
     assert capacity.fit(request).total == fresh.sum()
+    assert capacity.most_fit(request, "zone") == table.most_in_domain(fresh, "zone")
     wanted = min(3, int(fresh.sum()))
     if wanted:
         nodes, counts = capacity.fullest(request, wanted)

@@ -19,6 +19,7 @@ from phalanx.plan.state.nodes import (
     Ints,
     NodeTable,
     Vector,
+    places_by_domain,
 )
 from phalanx.plan.state.placement_rules import PlacedTasks, Restriction
 
@@ -42,16 +43,42 @@ _FEW_CHANGES = 100
 class FitCounts:
     """For one request: how many tasks fit on each node."""
 
-    __slots__ = ("counts", "owner", "seen", "total")
+    __slots__ = ("_by_domain", "counts", "owner", "seen", "total")
 
     def __init__(self, counts: Ints, total: int, seen: int, owner: object) -> None:
         self.counts = counts
         self.total = total
         self.seen = seen  #: length of the log up to which changes are included
         self.owner = owner  #: the capacity that may change the arrays
+        #: By label: the domain of each node, and how many tasks fit in each domain.
+        self._by_domain: dict[str, tuple[Ints, Floats]] = {}
 
     def copy(self, seen: int, owner: object) -> "FitCounts":
-        return FitCounts(self.counts.copy(), self.total, seen, owner)
+        fork = FitCounts(self.counts.copy(), self.total, seen, owner)
+        fork._by_domain = self._by_domain.copy()
+        return fork
+
+    def replace(self, nodes: Ints, counts: Ints) -> None:
+        """Set the counts of some nodes, which are distinct."""
+        more = counts - self.counts[nodes]
+        self.total += int(more.sum())
+        self.counts[nodes] = counts
+        for label, (codes, places) in self._by_domain.items():
+            self._by_domain[label] = (
+                codes,
+                places + places_by_domain(more, codes[nodes], len(places)),
+            )
+
+    def most_in_domain(self, label: str, table: NodeTable) -> int:
+        """How many tasks fit in the domain that holds most of them."""
+        codes, names = table.domains(label)
+        known = self._by_domain.get(label)
+        if known is None or known[0] is not codes:
+            known = self._by_domain[label] = (
+                codes,
+                places_by_domain(self.counts, codes, len(names)),
+            )
+        return int(known[1].max(initial=0))
 
 
 class Leftovers:
@@ -208,9 +235,7 @@ class FreeCapacity:
             if fit.owner is not self._owner:
                 fit = self._fits[request] = fit.copy(fit.seen, self._owner)
             changed = self._changed(fit.seen)
-            counts = self._count(request, changed)
-            fit.total += int(counts.sum() - fit.counts[changed.nodes].sum())
-            fit.counts[changed.nodes] = counts
+            fit.replace(changed.nodes, self._count(request, changed))
             fit.seen = self._logged
         return fit
 
@@ -259,7 +284,7 @@ class FreeCapacity:
         """How many tasks fit in the domain that holds most of them; without a label, in all."""
         if domains is None:
             return self.total_fit(request)
-        return self.table.most_in_domain(self.fit(request).counts, domains)
+        return self.fit(request).most_in_domain(domains, self.table)
 
     def fullest(self, request: TaskRequest, wanted: int) -> tuple[Ints, Ints]:
         """The nodes with the least left after so many tasks, and the number of tasks on each."""
