@@ -5,14 +5,23 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from phalanx.core.node import DEVICE, GPU
 from phalanx.manifest import documents
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang
-from phalanx.plan.preemption.candidates import VictimSet, eviction_cost, units_above_minimum
+from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.preemption.candidates import (
+    CandidatePool,
+    VictimSet,
+    eviction_cost,
+    units_above_minimum,
+    whole_gang,
+)
+from phalanx.plan.preemption.node_gains import places_without_each
 from phalanx.plan.preemption.search import VictimSearch
 from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.state.capacity import FreeCapacity
+from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.running import Occupancy
 from phalanx.scenario.scenario import Scenario, read_scenario
@@ -168,3 +177,29 @@ def test_tasks_are_offered_only_as_far_as_every_role_keeps_its_minimum() -> None
     case = of(nodes=[node("n1", 4)], running=[{"gang": "g", "tasks": tasks, **fields}])
     units = units_above_minimum(case.running["g"], NOW)
     assert [unit.positions for unit in units] == [(3,), (2,)]
+
+
+def test_the_places_without_each_candidate_are_those_that_fit_once_it_is_evicted() -> None:
+    table = NodeTable()
+    for n, used in enumerate((6, 6, 3)):
+        size = {"cpu": 32_000, GPU: 8 * DEVICE}
+        use = {"cpu": used * 1000, GPU: used * DEVICE}
+        table.put(f"n{n}", NodeSpec(size, use, {}))
+    units = []
+    for job, tasks in enumerate(((("n0", 4), ("n0", 2), ("n1", 4)), (("n1", 2), ("n2", 3)))):
+        running = tuple(
+            RunningTask(n, "worker", node, (("cpu", gpus * 1000), (GPU, gpus * DEVICE)))
+            for n, (node, gpus) in enumerate(tasks)
+        )
+        gang = RunningGang(f"j-{job}", f"j-{job}", 0, "q", 0, 0, 0, running)
+        units.append(whole_gang(Occupancy(gang, table), 0))
+    role = RoleRequest("worker", TaskRequest((("cpu", 1000), (GPU, 2 * DEVICE))), (0,), 1)
+    table.vector(role.request.resources)
+    capacity, nodes = FreeCapacity(table).fork(), table.mask(role.request)
+    pool = CandidatePool(units, len(table.rows))
+    expected = []
+    for unit in units:
+        unit.vacate(capacity)
+        expected.append(capacity.fit(role.request).total)
+        unit.vacate(capacity, -1)
+    assert places_without_each(pool, capacity, role, nodes).tolist() == expected == [9, 7]
