@@ -200,9 +200,10 @@ class PendingGangs:
         self._last_number = 0
         #: One of all equal keys of buckets; forks share them.
         self._fit_keys: dict[FitKey, FitKey] = {}
-        #: By queue: the order of its buckets; and the buckets that have changed since, by number.
+        #: By queue: the order of its buckets; and by number, the buckets that have changed since.
+        #: None: the bucket was removed.
         self._orders: dict[str, QueueOrder] = {}
-        self._reordered: dict[str, dict[int, BucketKey]] = {}
+        self._reordered: dict[str, dict[int, Bucket | None]] = {}
 
     def fork(self) -> "PendingGangs":
         """Equal gangs. Later changes of either side do not show in the other."""
@@ -287,10 +288,8 @@ class PendingGangs:
                 self._orders[queue] = order.after((), (), policy, now)
         for queue, changed in self._reordered.items():
             known = self._orders.pop(queue, None) or QueueOrder()
-            # A bucket that was removed and made again has another number.
-            present = ((number, self.buckets.get(key)) for number, key in changed.items())
-            added = [b for number, b in present if b is not None and b.number == number]
-            order = known.after(changed, added, policy, now)
+            present = filter(None, changed.values())
+            order = known.after(changed, present, policy, now)
             if order.keyed:
                 self._orders[queue] = order
         self._reordered.clear()
@@ -332,6 +331,7 @@ class PendingGangs:
             self._request(gang, -1)
             if not bucket.entries:
                 del self.buckets[key]
+                self._reordered[gang.queue][bucket.number] = None
 
     def _writable_bucket(self, key: BucketKey, gang: PendingGang) -> Bucket:
         """The bucket of a gang, copied if a fork shares it, or a new one."""
@@ -346,7 +346,7 @@ class PendingGangs:
             self.buckets[key] = bucket
         elif bucket.owner is not self._owner:
             bucket = self.buckets[bucket.key] = bucket.copy(self._owner)
-        self._reordered.setdefault(gang.queue, {})[bucket.number] = bucket.key
+        self._reordered.setdefault(gang.queue, {})[bucket.number] = bucket
         return bucket
 
     def _request(self, gang: PendingGang, sign: int) -> None:
