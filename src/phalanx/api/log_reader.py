@@ -193,7 +193,7 @@ class LogReader:
                 ending = await self._ending()
             wait_s = info.keepalive_s
             if ending is not None:
-                wait_s = self._last_at_s(output, ending, last_output_s) - loop.time()
+                wait_s = self._last_at_s(ending, last_output_s) - loop.time()
             if wait_s <= 0:
                 return
             try:
@@ -202,18 +202,18 @@ class LogReader:
             except TimeoutError:
                 events = -1
 
-    def _last_at_s(self, output: JobOutput, ending: _Ending, last_output_s: float) -> float:
+    def _last_at_s(self, ending: _Ending, last_output_s: float) -> float:
         """Until when more output may arrive after the end, on the loop's clock."""
-        is_complete = self._is_complete(output, self._attempt or ending.attempt)
+        is_complete = self._is_complete(self._attempt or ending.attempt)
         if is_complete is not None:
             return float("-inf") if is_complete else ending.at_s + _LATE_S
         linger_s = self._services.info.linger_s
         quiet_s = max(ending.at_s, last_output_s) + linger_s
         return min(quiet_s, ending.at_s + _PATIENCE * linger_s)
 
-    def _is_complete(self, output: JobOutput, last: int) -> bool | None:
-        """Whether all that the tasks have written is stored; None if a worker has not said how much
-        that is."""
+    def _is_complete(self, last: int) -> bool | None:
+        """Whether the reader has all that the tasks have written; None if a worker has not said how
+        much that is."""
         reported = {
             task: self._services.agent_sync.output_sizes.of(f"{self._job}.{task}")
             for task in self._logs
@@ -222,7 +222,7 @@ class LogReader:
             return None
         first = last if self._attempt is not None else last - KEPT_ATTEMPTS + 1
         return all(
-            size_bytes <= _durable(output, task, attempt)
+            size_bytes <= self._logs[task].offsets.get(attempt, 0)
             for task, sizes in reported.items()
             for attempt, size_bytes in sizes.items()
             if first <= attempt <= last
@@ -256,11 +256,6 @@ class LogReader:
         ):
             return None
         return turn.now
-
-
-def _durable(output: JobOutput, task: int, attempt: int) -> int:
-    stored = output.attempts(task).get(attempt)
-    return 0 if stored is None else stored.durable
 
 
 def _prefix(job: Job, task: Task) -> str:
