@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from phalanx.api.log_reader import LogReader
 from phalanx.api.services import Info
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR
@@ -394,6 +395,23 @@ async def test_the_output_of_an_ended_job_is_read_up_to_the_size_that_its_worker
                     assert await anext(lines) == "first"
                     await writer.write(6, b"last words\n")
                 assert "last words" in [line async for line in lines]
+
+
+async def test_output_that_arrives_while_a_reader_asks_for_the_end_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(MemoryStore(clock=wall_clock), info=NO_LINGER) as server:
+        agent, ending = Agent(server), LogReader._ending
+        await agent.register()
+        await submit(server, {"command": "x"})
+        job = await agent.run(output_bytes=6)
+
+        async def write_first(reader: LogReader) -> Any:
+            await Writer(server, "w-1", f"{job}.0", 1).write(0, b"first\n")
+            return await ending(reader)
+
+        monkeypatch.setattr(LogReader, "_ending", write_first)
+        assert await logs(server, job) == b"first\n"
 
 
 async def test_a_job_without_output_is_not_waited_for() -> None:
