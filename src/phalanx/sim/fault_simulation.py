@@ -239,7 +239,9 @@ class FaultSimulation:
                 await asyncio.sleep(1.0)
 
     def _unsettled(self) -> list[str]:
-        return [job for job in self.acknowledged if not self._is_settled(job)]
+        """The jobs that are not settled, also those whose acknowledgement was lost."""
+        jobs = dict.fromkeys((*self.acknowledged, *self.database.content.jobs))
+        return [job for job in jobs if not self._is_settled(job)]
 
     def _is_settled(self, job: str) -> bool:
         """Whether a job has ended, or is pending with a reason that stays correct."""
