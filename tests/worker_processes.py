@@ -14,10 +14,21 @@ class _Status(NamedTuple):
     state: str
     flags: int
 
+    @property
+    def has_ended(self) -> bool:
+        return self.state in "ZX"
+
 
 def is_alive(pid: int) -> bool:
+    """Whether a process runs instructions. One that exits may have open files and sockets."""
     status = _status(pid)
-    return status is not None and status.state not in "ZX" and not status.flags & _EXITING
+    return status is not None and not status.has_ended and not status.flags & _EXITING
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, and its files and sockets are closed."""
+    status = _status(pid)
+    return status is None or status.has_ended
 
 
 def _status(pid: int) -> _Status | None:

@@ -28,7 +28,7 @@ from phalanx.agent.state_dir import StateDir
 from phalanx.core.time_units import SECOND
 from tests.integration.agent.machines import guard_of
 from tests.integration.server.waiting import PATIENCE_S, eventually, within
-from tests.worker_processes import is_alive
+from tests.worker_processes import has_ended, is_alive
 
 KEY = ("j-1.0", 1)
 #: Starts two processes that try to escape, then works until it is killed.
@@ -196,7 +196,7 @@ async def test_a_spawner_that_is_killed_leaves_no_process(tmp_path: Path, by: st
     os.kill(spawner, signal.SIGKILL)
 
     async def is_dead() -> bool:
-        return not is_alive(spawner)
+        return has_ended(spawner)
 
     await eventually(is_dead, PATIENCE_S)
     if by == "the next spawner":
