@@ -7,8 +7,8 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PEERS  := $(VENV)/.peers
 ARGS   ?=
-# Many tests wait for processes, so there are twice as many workers as cores. tests/conftest.py orders the files.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Many tests wait for processes, so there are three times as many workers as cores, up to a number that memory allows. tests/conftest.py orders the files.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? 3 * cores : 24)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo kube-demo test soak chaos kube-chaos fuzz check format docs recording screenshots bench lock clean
