@@ -211,8 +211,9 @@ class AgentSync:
                 turn.apply(events.Inventoried(worker, request.incarnation, inventory))
             for report in request.tasks:
                 stored = stored_jobs if request.full else None
+                is_its_own = (report.id, report.epoch) in turn.cluster.nodes[worker].charges
                 instruction = _report(turn, worker, report, stored, self.progress)
-                if report.state is Reported.EXITED:
+                if is_its_own and report.state is Reported.EXITED:
                     self.output_sizes.note(report.id, report.epoch, report.output_bytes)
                 if instruction is not None:
                     extra.append(instruction)

@@ -414,6 +414,15 @@ async def test_output_that_arrives_while_a_reader_asks_for_the_end_is_read(
         assert await logs(server, job) == b"first\n"
 
 
+async def test_a_worker_cannot_report_the_output_of_a_task_that_it_does_not_run() -> None:
+    async with serving(MemoryStore(clock=wall_clock), info=NO_LINGER) as server:
+        agent, task = Agent(server), f"{(await submit(server, {'command': 'x'}))['id']}.0"
+        await agent.register()
+        await agent.sync()
+        await agent.sync({"id": task, "attempt": 7, "state": "exited", "output_bytes": 99})
+        assert server.services.agent_sync.output_sizes.of(task) == {}
+
+
 async def test_a_job_without_output_is_not_waited_for() -> None:
     info = Info(linger_s=PATIENCE_S)
     async with serving(MemoryStore(clock=wall_clock), info=info) as server:
