@@ -55,6 +55,7 @@ async def test_a_page_whose_server_was_killed_continues_at_the_next_leader(
     one = await ServerProcess.start(store, "one", *flags)
     await one.line("leading")
     two = await ServerProcess.start(store, "two", *flags)
+    await two.line("standing by")
     try:
         await page.goto(f"{one.url}/#/jobs?phase=pending")
         await page.get_by_label("Token").fill(token.strip())

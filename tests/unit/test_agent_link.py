@@ -287,9 +287,12 @@ async def test_a_checkpoint_is_reported_once() -> None:
     assert reports.to_send(full=True) == (TaskReport(*KEY, Reported.RUNNING),)
 
 
-async def test_progress_that_was_not_sent_is_sent_with_the_end_of_the_attempt() -> None:
+@pytest.mark.parametrize("before", [Reported.ACCEPTED, Reported.RUNNING])
+async def test_progress_that_was_not_sent_is_sent_with_the_end_of_the_attempt(
+    before: Reported,
+) -> None:
     reports = TaskReports()
-    reports.put(TaskReport(*KEY, Reported.RUNNING))
+    reports.put(TaskReport(*KEY, before))
     last = TaskProgress(500, 500, values={"loss": None})
     reports.add_progress(KEY, last)
     reports.put(TaskReport(*KEY, Reported.EXITED, exit_code=0))

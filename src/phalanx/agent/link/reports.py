@@ -14,6 +14,7 @@ from phalanx.wire.sync import Reported, TaskProgress, TaskReport
 _COALESCE_S = 0.005
 #: The number of problems that are reported of one attempt.
 _PROBLEMS_PER_ATTEMPT = 5
+_BEFORE_THE_END = (Reported.PREPARING, Reported.ACCEPTED, Reported.RUNNING)
 
 
 class TaskReports:
@@ -51,9 +52,9 @@ class TaskReports:
         self._unacknowledged[key] = report
 
     def add_progress(self, key: AttemptKey, progress: TaskProgress) -> None:
-        """Send the progress of an attempt, if it was reported as running."""
+        """Send the progress of an attempt, unless its end was reported."""
         latest = self._latest.get(key)
-        if latest is None or latest.state is not Reported.RUNNING:
+        if latest is not None and latest.state not in _BEFORE_THE_END:
             return
         unsent = self._unacknowledged.get(key)
         if unsent is not None and unsent.progress is not None:

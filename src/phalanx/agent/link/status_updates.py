@@ -36,10 +36,11 @@ class StatusUpdates:
 
     def handle(self, status: AttemptStatus) -> None:
         self._attempts.update(status)
+        if status.started and not self._attempts.is_acknowledged(status.key):
+            self._progress.watch(status.key)  # also if it has ended: the start may not be told
         if status.has_ended:
             self._ended(status)
         elif status.started:
-            self._progress.watch(status.key)
             self._logs.watch(status.key)
             self._report(status)
         elif status.prepared:
