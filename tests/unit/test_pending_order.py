@@ -21,8 +21,8 @@ changes = st.lists(
 )
 
 
-def pending_gang(number: int, queue: str, size: int) -> PendingGang:
-    role = RoleRequest("worker", TaskRequest((("cpu", 1000),)), tuple(range(size)), size)
+def pending_gang(number: int, queue: str, size: int, cpu: int = 1000) -> PendingGang:
+    role = RoleRequest("worker", TaskRequest((("cpu", cpu),)), tuple(range(size)), size)
     created: Micros = number * MINUTE
     job = f"j-{number}"
     return PendingGang(
@@ -65,3 +65,13 @@ def test_the_order_that_is_kept_is_that_of_the_gangs(
     assert heads(pending, now) == expected_heads(pending, now)
     for fork, expected in forks:
         assert heads(fork, now) == expected
+
+
+def test_requests_of_gangs_that_are_gone_are_forgotten() -> None:
+    pending = PendingGangs(shortest_first=True)
+    for number in range(100):
+        pending.put(pending_gang(number, "a", 1, cpu=1000 + number))
+        pending.in_order(POLICY, 0)
+        pending.remove(f"j-{number}")
+    pending.in_order(POLICY, 0)
+    assert len(pending._fit_keys) <= 2

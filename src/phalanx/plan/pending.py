@@ -342,8 +342,11 @@ class PendingGangs:
             self._last_number += 1
             by_limit = self._shortest_first
             bucket = Bucket(key, self._last_number, gang, self._owner, shortest_first=by_limit)
-            bucket.share(self._fit_keys.setdefault(bucket.fit_key, bucket.fit_key))
             self.buckets[key] = bucket
+            if len(self._fit_keys) > 2 * len(self.buckets):
+                # Most of them are of buckets that are gone.
+                self._fit_keys = {each.fit_key: each.fit_key for each in self.buckets.values()}
+            bucket.share(self._fit_keys.setdefault(bucket.fit_key, bucket.fit_key))
         elif bucket.owner is not self._owner:
             bucket = self.buckets[bucket.key] = bucket.copy(self._owner)
         self._reordered.setdefault(gang.queue, {})[bucket.number] = bucket
