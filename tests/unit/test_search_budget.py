@@ -12,7 +12,7 @@ from phalanx.plan.model import PlannerPolicy
 from phalanx.plan.preemption.search_budget import SearchCursor
 
 SMALLEST = PlannerPolicy(searches=1, search_work=1)
-UNLIMITED = replace(SMALLEST, searches=sys.maxsize, search_work=sys.maxsize)
+UNLIMITED = replace(SMALLEST, searches=1_000, search_work=sys.maxsize)
 #: More passes than the rounds of any of these clusters take.
 PASSES = 1000
 

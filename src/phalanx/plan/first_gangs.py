@@ -1,7 +1,6 @@
 """The first gang of every queue, and the gangs that have been pending for too long."""
 
 from collections.abc import Collection, Iterable
-from itertools import islice
 from typing import NamedTuple
 
 from phalanx.plan.fairshare.shares import FairShares
@@ -33,14 +32,15 @@ def survey(state: Moment, never_start: Collection[Bucket]) -> QueueSurvey:
         keyed[queue] = order.keyed
         if queue in restricted:
             keyed[queue] = [each for each in order.keyed if each[2] not in never_start]
-        if state.now >= order.late_from:
-            oldest += _oldest_late(state, keyed[queue])
+        may_be_late = state.now >= order.late_from
+        if may_be_late and (gang := _oldest_late(state, keyed[queue])) is not None:
+            oldest.append(gang)
     late = {gang.job for gang in oldest}
     overdue = {gang.job for gang in oldest if is_overdue(state, gang)}
     return QueueSurvey(keyed, first_of_each(keyed.values()), late, overdue)
 
 
-def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> list[PendingGang]:
+def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> PendingGang | None:
     """The late gang of a queue that has been pending for longest, if there is one."""
     policy, now = state.policy, state.now
     since = sorted(
@@ -49,7 +49,7 @@ def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> list[PendingGan
         if now >= bucket.keys(policy)[3]
     )
     heads = (bucket.head for _, _, bucket in since)
-    return [*islice((gang for gang in heads if is_late(state, gang)), 1)]
+    return next((gang for gang in heads if is_late(state, gang)), None)
 
 
 def first_of_each(queues: Iterable[list[KeyedBucket]]) -> list[Bucket]:

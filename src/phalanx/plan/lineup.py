@@ -92,10 +92,9 @@ class Lineup:
                 for queue, buckets in keyed.items()
             }
             firsts = first_of_each(keyed.values())
-        buckets = len(pending.buckets)
-        best = islice(heapq.merge(*keyed.values()), min(2 * policy.heads, buckets))
+        best = islice(heapq.merge(*keyed.values()), 2 * policy.heads)
         with_turn = heapq.merge(*(self._with_turn(*each) for each in keyed.items()))
-        turns = list(islice(with_turn, min(policy.searches + 1, buckets)))
+        turns = list(islice(with_turn, policy.searches + 1))
         self.has_left_out = len(turns) > policy.searches
         turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
