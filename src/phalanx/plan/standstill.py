@@ -161,11 +161,13 @@ def _preemptors(state: Moment, never: Container[Bucket], search: VictimSearch) -
     """The buckets whose gangs may evict others now and might be entitled to a victim."""
     return [
         bucket
-        for bucket in state.pending.buckets.values()
+        for queue, order in state.in_order().items()
+        if any(search.might_find(queue, priority) for priority in order.priorities)
+        for _, _, bucket in order.keyed
         if bucket not in never
         and bucket.first.evicts_from is not None
         and bucket.first.evicts_from <= state.now
-        and search.might_find(bucket.first.queue, bucket.first.priority)
+        and search.might_find(queue, bucket.first.priority)
     ]
 
 

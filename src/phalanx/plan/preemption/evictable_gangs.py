@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import compress
 
+import numpy as np
 from msgspec.structs import replace
 
 from phalanx.plan.fairshare.shares import FairShares
@@ -87,6 +88,18 @@ class EvictableGangs:
             answer = bool(self._shrunk) or any(self._has_unprotected(q, short) for q in queues)
             self._has_reclaimable[key] = answer
         return answer
+
+    @cached_property
+    def any_was_reclaimable(self) -> bool:
+        """Whether any gang might be reclaimed for any preemptor, as of the first time that it is
+        asked.
+
+        A gang that is open to a preemptor which is short of several resources is open to one that
+        is short of the first of them, so it is enough to ask for each resource.
+        """
+        rows = self._shares.tree.layout.shared_rows
+        masks = np.eye(len(self._shares.shared), dtype=np.bool_)
+        return any(self.has_reclaimable(masks[row]) for row in rows)
 
     def _has_unprotected(self, queue: str, short: Bools) -> bool:
         """Whether the quota of a queue leaves any of its gangs unprotected."""

@@ -109,9 +109,12 @@ class VictimSearch:
         return lowest is not None and lowest < priority + equal_counts
 
     def _might_reclaim(self, queue: str) -> bool:
-        """Whether the queue has less than it deserves, or less than its quota, while other queues
-        have running gangs."""
-        others = any(other != queue for other in self._gangs.lowest_priority)
+        """Whether the queue has less than it deserves, or less than its quota, while gangs of other
+        queues could be reclaimed or are stopping."""
+        gangs = self._gangs
+        if not gangs.stopping and not gangs.any_was_reclaimable:
+            return False
+        others = any(other != queue for other in gangs.lowest_priority)
         return others and not self._shares.has_full_share(self._shares.branches[queue])
 
     # The search
