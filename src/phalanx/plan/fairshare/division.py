@@ -4,12 +4,10 @@ The division goes from the root down. It depends on the demand of each queue, wh
 and requests together, so placing or evicting a gang does not change it.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
-from phalanx.plan.state.nodes import EPSILON, Bools, Floats
+from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueLayout, QueueTree
+from phalanx.plan.state.nodes import EPSILON, Bools, Floats, Ints
 
 
 def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
@@ -18,23 +16,22 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
 
     Nothing is computed if all queues demand as much as in the last division.
     """
+    layout = tree.layout
     for child in tree.root.children:
         _add_up(child)
     tree.root.deserved = capacity
-    demands = np.minimum(tree.used + tree.requested, tree.layout.limits)
+    demands = np.minimum(tree.used + tree.requested, layout.limits)
     inputs = (demands.tobytes(), capacity.tobytes(), shared.tobytes())
-    last = tree.layout.last_division
-    if last is None or last[0] != inputs:
-        if tree.root.children:
-            _divide_among_children(tree.root, shared)
-        branches = tree.branches.values()
-        parts = [each for b in branches for each in (b.deserved, b.settled_demand)]
-        tree.layout.last_division = (inputs, parts)
-        return
-    for branch, deserved, demand in zip(
-        tree.branches.values(), last[1][::2], last[1][1::2], strict=True
+    if layout.last_division is None or layout.last_division[0] != inputs:
+        deserved = np.zeros_like(demands)
+        for parent, children in layout.below.items():
+            available = capacity if parent is None else deserved[parent]
+            deserved[children] = _divided(layout, children, available, demands[children], shared)
+        layout.last_division = (inputs, deserved)
+    for branch, share, demand in zip(
+        tree.branches.values(), layout.last_division[1], demands, strict=True
     ):
-        branch.deserved, branch.settled_demand = deserved, demand
+        branch.deserved, branch.settled_demand = share, demand
 
 
 def _add_up(branch: QueueBranch) -> None:
@@ -44,56 +41,43 @@ def _add_up(branch: QueueBranch) -> None:
         branch.requested += np.maximum(child.demand - child.used, 0.0)
 
 
-def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
-    """Grant each child its quota as far as it demands it, then divide the rest.
-
-    Quotas that exceed what the parent deserves are scaled down in proportion. The rest is divided
-    so that the children have equal weighted dominant shares of it; what that leaves of a resource
-    is divided by weight. Of a resource that its quota does not name, a child deserves its whole
-    demand as long as there is enough for all children: a quota in GPUs does not make a queue wait
-    for plentiful CPU.
-    """
-    children = branch.children
-    available = branch.deserved
-    demands = np.array([child.demand for child in children])
-    granted = _all_to_one(available, children, demands)
-    if granted is None:
-        granted = _granted(available, children, demands, shared)
-    for child, share, demand in zip(children, granted, demands, strict=True):
-        child.deserved, child.settled_demand = share, demand
-        if child.children:
-            _divide_among_children(child, shared)
-
-
-def _all_to_one(
-    available: Floats, children: Sequence[QueueBranch], demands: Floats
-) -> Floats | None:
-    """What each child is granted if at most one of them demands anything; None if several do, or
-    if its weight limits the child to its quota."""
-    demanding = np.flatnonzero(demands.any(axis=1)).tolist()
-    if len(demanding) > 1 or any(not children[n].queue.weight for n in demanding):
-        return None
-    return np.minimum(demands, available)
-
-
-def _granted(
-    available: Floats, children: Sequence[QueueBranch], demands: Floats, shared: Bools
+def _divided(
+    layout: QueueLayout, children: Ints, available: Floats, demands: Floats, shared: Bools
 ) -> Floats:
-    quotas = np.array([child.quota for child in children])
+    """What each child of a queue deserves of what is available to that queue.
+
+    Each child is granted its quota as far as it demands it. Quotas that exceed what is available
+    are scaled down in proportion. The rest is divided so that the children have equal weighted
+    dominant shares of it; what that leaves of a resource is divided by weight. Of a resource that
+    its quota does not name, a child deserves its whole demand as long as there is enough for all
+    children: a quota in GPUs does not make a queue wait for plentiful CPU.
+    """
+    weights = layout.weights[children]
+    if (all_to_one := _all_to_one(available, weights, demands)) is not None:
+        return all_to_one
+    quotas, has_quota = layout.quotas[children], layout.has_quotas[children]
     granted = np.minimum(quotas, demands)
-    weights = np.array([float(child.queue.weight) for child in children])
-    has_quota = np.array([child.has_quota for child in children])
-    unnamed = has_quota.any(axis=1, keepdims=True) & ~has_quota
     for row in np.flatnonzero(granted.sum(axis=0) > available).tolist():
         granted[:, row] = water_fill(available[row], quotas[:, row], granted[:, row])
-    rest = np.maximum(available - granted.sum(axis=0), 0.0)
-    granted[:, shared] += equal_dominant_shares(
-        rest[shared], weights, (demands - granted)[:, shared]
-    )
+    unmet = demands - granted
+    # Of one resource, equal dominant shares are what the division by weight gives.
+    if np.count_nonzero(shared & (unmet > EPSILON).any(axis=0)) > 1:
+        rest = np.maximum(available - granted.sum(axis=0), 0.0)
+        granted[:, shared] += equal_dominant_shares(rest[shared], weights, unmet[:, shared])
     left, is_enough = available - granted.sum(axis=0), demands.sum(axis=0) <= available + EPSILON
-    for row in range(len(available)):
+    for row in np.flatnonzero(left > EPSILON).tolist():
         granted[:, row] += water_fill(left[row], weights, demands[:, row] - granted[:, row])
+    unnamed = has_quota.any(axis=1, keepdims=True) & ~has_quota
     return np.where(unnamed & is_enough, demands, granted)
+
+
+def _all_to_one(available: Floats, weights: Floats, demands: Floats) -> Floats | None:
+    """What each child deserves if at most one of them demands anything; None if several do, or if
+    its weight limits the child to its quota."""
+    demanding = np.flatnonzero(demands.any(axis=1))
+    if len(demanding) > 1 or not (weights[demanding] > 0).all():
+        return None
+    return np.minimum(demands, available)
 
 
 def equal_dominant_shares(amounts: Floats, weights: Floats, demands: Floats) -> Floats:

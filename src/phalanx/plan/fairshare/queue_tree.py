@@ -49,9 +49,13 @@ class QueueLayout:
         self.shared: Bools = np.array([n not in (SLOTS, WHOLE) for n in table.rows], np.bool_)
         self.shared_rows: list[int] = np.flatnonzero(self.shared).tolist()
         self._amounts: dict[tuple[str, str], tuple[Mapping[str, int], Floats]] = {}
+        self.weights: Floats = np.array([queue.weight for queue in self.queues], float)
+        #: The numbers of the queues below each queue, and below the root (None). A queue comes
+        #: after the one above it.
+        self.below = {parent: np.array(children) for parent, children in self._below()}
         self._add_up_quotas()
         #: What the queues deserved last, and of what: see `divide`.
-        self.last_division: tuple[tuple[bytes, ...], list[Floats]] | None = None
+        self.last_division: tuple[tuple[bytes, ...], Floats] | None = None
 
     def _is_limited(self, number: int | None) -> bool:
         if number is None:
@@ -70,19 +74,22 @@ class QueueLayout:
 
     def _add_up_quotas(self) -> None:
         """Give a queue without a quota of its own the sum of the quotas of the queues below it."""
+        for parent, children in reversed(self.below.items()):
+            if parent is not None and not self.queues[parent].quota:
+                self.quotas[parent] = self.quotas[children].sum(axis=0)
+                self.has_quotas[parent] = self.has_quotas[children].any(axis=0)
+
+    def _below(self) -> Iterator[tuple[int | None, list[int]]]:
+        """Every queue that has queues below it, from the root down, with those."""
         below: dict[int | None, list[int]] = {}
         for number, above in enumerate(self.above):
             below.setdefault(above, []).append(number)
-
-        def add_up(number: int) -> None:
-            for child in below.get(number, ()):
-                add_up(child)
-                if not self.queues[number].quota:
-                    self.quotas[number] += self.quotas[child]
-                    self.has_quotas[number] |= self.has_quotas[child]
-
-        for number in below.get(None, ()):
-            add_up(number)
+        parents: list[int | None] = [None]
+        for parent in parents:
+            children = below.get(parent, [])
+            parents += children
+            if children:
+                yield parent, children
 
 
 class QueueBranch:
