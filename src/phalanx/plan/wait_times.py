@@ -2,6 +2,7 @@
 late and overdue."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from phalanx.core.time_units import Micros
 from phalanx.plan.model import PlannerPolicy, comparable_limit
@@ -14,8 +15,11 @@ class WaitTimes:
     """The wait times of the gangs that started last, by size. Sizes up to the next power of two
     count together. Never changed: `after` makes a new one."""
 
-    def __init__(self, by_size: dict[int, tuple[Micros, ...]] | None = None) -> None:
-        self._by_size = by_size or {}
+    def __init__(self) -> None:
+        """No starts."""
+        self._by_size: dict[int, tuple[Micros, ...]] = {}
+        #: The same, the shortest first.
+        self._sorted: dict[int, list[Micros]] = {}
         self._medians: dict[int, Micros] = {}
 
     def after(self, starts: Iterable[tuple[int, Micros]]) -> "WaitTimes":
@@ -25,13 +29,12 @@ class WaitTimes:
             by_size.setdefault(_size_class(size), []).append(wait)
         if not by_size:
             return self
-        return WaitTimes(
-            self._by_size
-            | {
-                size: (*self._by_size.get(size, ()), *waits)[-_SAMPLE:]
-                for size, waits in by_size.items()
-            }
-        )
+        new = WaitTimes()
+        new._by_size, new._sorted = self._by_size.copy(), self._sorted.copy()
+        for size, waits in by_size.items():
+            new._by_size[size] = (*self._by_size.get(size, ()), *waits)[-_SAMPLE:]
+            new._sorted[size] = sorted(new._by_size[size])
+        return new
 
     def median(self, size: int) -> Micros:
         """The median wait of gangs of this size and of smaller ones; 0 if none is known.
@@ -41,7 +44,8 @@ class WaitTimes:
         size = _size_class(size)
         median = self._medians.get(size)
         if median is None:
-            waits = sorted(w for each, of in self._by_size.items() if each <= size for w in of)
+            known = self._sorted.items()
+            waits = sorted(chain.from_iterable(of for each, of in known if each <= size))
             median = self._medians[size] = waits[len(waits) // 2] if waits else 0
         return median
 
