@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
+from phalanx.core.reasons import Reason, WaitingForGroup
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.first_gangs import deserve_starving, first_of_each, survey
@@ -105,10 +105,14 @@ class Lineup:
     def _may_take(self, gang: PendingGang) -> bool:
         """Whether others may be evicted, moved or held back for a gang, as far as a glance can
         tell."""
+        return is_starving(self._work.policy, gang, self._work.now) or self._may_evict(gang)
+
+    def _may_evict(self, gang: PendingGang) -> bool:
+        """Whether others may be evicted or moved for a gang, as far as a glance can tell."""
         work = self._work
-        if is_starving(work.policy, gang, work.now) or work.may_be_helped_by_moves(gang):
+        if work.movable_queues and work.is_fragmented(gang):
             return True
-        return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
+        return work.search.might_find(gang.queue, gang.priority) and work.may_evict(gang)
 
     def _with_turn(self, queue: str, keyed: Iterable[KeyedBucket]) -> Iterator[KeyedBucket]:
         """The buckets of a queue whose first gang may evict others and has not had its turn in this
@@ -146,11 +150,11 @@ class Lineup:
         may_fit = work.capacity.has_places(bucket.fit_key, bucket.need)
         if not may_fit and not candidate.position and bucket not in self._served_short:
             return Prospect.HOPELESS
-        if may_fit and (not bucket.need or self._fits_beside_reserved(bucket, gang)):
+        if may_fit and (not bucket.need or self._fits_beside_reserved(gang)):
             return Prospect.OPEN
         if bucket in self._served_short and self._can_be_helped(gang):
             return Prospect.OPEN
-        held_back = self._held_back(bucket, gang) if may_fit else None
+        held_back = work.reservations.held_back((gang,), None) if may_fit else None
         # Without a reason of its own, the bucket is explained by what is short.
         if candidate.position or held_back is not None:
             work.reasons.of_bucket(bucket, candidate.position, held_back)
@@ -168,29 +172,19 @@ class Lineup:
             buckets.pop()
 
     def _can_be_helped(self, gang: PendingGang) -> bool:
-        """Whether a start can be reserved for a gang that does not fit, or others may be evicted or
-        held back for it."""
-        reservations = self._work.reservations
-        if gang.job in self.late:
+        """Whether a start, or a part of its queue's share, can be reserved for a gang that does not
+        fit, or others may be evicted for it."""
+        work, reservations = self._work, self._work.reservations
+        if gang.job in self.late or not reservations.is_full or reservations.is_promised(gang):
             return True
-        can_reserve = reservations.is_promised(gang) or not reservations.is_full
-        return can_reserve or self._may_take(gang)
+        if self._may_evict(gang):
+            return True
+        return is_starving(work.policy, gang, work.now) and work.starvation.can_reserve(gang)
 
-    def _fits_beside_reserved(self, bucket: Bucket, gang: PendingGang) -> bool:
-        """Whether a gang fits without delaying a reserved start. True if that takes more than to
-        count the places."""
+    def _fits_beside_reserved(self, gang: PendingGang) -> bool:
+        """Whether a simple gang fits without delaying a reserved start. True if that takes more
+        than to count the places."""
         work = self._work
         if work.is_limited(gang.queue) or gang.job in work.excluded:
             return True
-        if not work.reservations.may_bind(gang.duration):
-            return work.capacity.fits_in_both(bucket.request, bucket.need, bucket.domains)
-        fits = work.reservations.most_fit(bucket.request, bucket.domains, gang.duration)
-        return fits >= bucket.need
-
-    def _held_back(self, bucket: Bucket, gang: PendingGang) -> HeldBack | None:
-        """The reserved start that a gang would delay, if it could start without it."""
-        work, key = self._work, (bucket.request, bucket.need, bucket.domains)
-        start = work.reservations.first_delayed(gang.duration)
-        if start is None or not work.capacity.fits_in_both(*key):
-            return None
-        return HeldBack(start.job, start.at)
+        return work.reservations.fits_beside(gang)

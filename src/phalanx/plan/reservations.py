@@ -19,7 +19,7 @@ from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask, start_at
 from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang, TaskRequest
-from phalanx.plan.pending import is_starving
+from phalanx.plan.pending import is_simple, is_starving, required_domains
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
@@ -53,7 +53,7 @@ class StartReservations:
         self._future = FutureCapacity(state.running, capacity)
         self._attempts = 0
         self._kept: list[KeptNodes] = []
-        #: Answers of `most_fit`, and what they depend on.
+        #: Answers of `_most_fit`, and what they depend on.
         self._most: dict[tuple[TaskRequest, str | None, Micros | None], int] = {}
         self._most_version: tuple[int, ...] = ()
         #: The starts that were reserved for gangs which are still pending.
@@ -145,7 +145,14 @@ class StartReservations:
         """Whether a gang that runs so long might delay a reserved start."""
         return self.first_delayed(duration) is not None
 
-    def most_fit(self, request: TaskRequest, domains: str | None, duration: Micros | None) -> int:
+    def fits_beside(self, gang: PendingGang) -> bool:
+        """Whether a simple gang fits now without delaying a reserved start."""
+        request, domains = gang.roles[0].request, required_domains(gang)
+        if not self.may_bind(gang.duration):
+            return self._capacity.fits_in_both(request, gang.need, domains)
+        return self._most_fit(request, domains, gang.duration) >= gang.need
+
+    def _most_fit(self, request: TaskRequest, domains: str | None, duration: Micros | None) -> int:
         """How many tasks that run so long fit now in one domain, or in all, without delaying a
         reserved start."""
         capacity = self._capacity
@@ -180,11 +187,18 @@ class StartReservations:
         """
         starts = (self.first_delayed(gang.duration) for gang in gangs)
         start = delayed or next(filter(None, starts), None)
-        if start is None:
+        if start is None or not self._fit_without_reserved(gangs):
             return None
-        trials = place_all([PlacementTrial(gang, self._capacity.both) for gang in gangs])
+        return HeldBack(start.job, start.at)
+
+    def _fit_without_reserved(self, gangs: Sequence[PendingGang]) -> bool:
+        """Whether gangs could start now if no start were reserved."""
+        gang, capacity = gangs[0], self._capacity
+        if len(gangs) == 1 and is_simple(gang):
+            return capacity.fits_in_both(gang.roles[0].request, gang.need, required_domains(gang))
+        trials = place_all([PlacementTrial(gang, capacity.both) for gang in gangs])
         undo_all(trials)
-        return None if trials is None else HeldBack(start.job, start.at)
+        return trials is not None
 
     def _delayed_by(self, duration: Micros | None) -> Iterator[ReservedStart]:
         """The reserved starts that fall into this time from now."""

@@ -35,20 +35,25 @@ class StarvationReserve:
         self._reserves: dict[str, _Reserve] = {}
 
     def reserve(self, gang: PendingGang, start_at: Micros | None) -> None:
-        """Reserve a part of the share for a starving gang that exceeds what is left of it.
+        """Reserve a part of the share for a starving gang, if `can_reserve`."""
+        if self.can_reserve(gang):
+            need = minimum_amounts(gang, self._shares.table)
+            self._reserves[gang.queue] = _Reserve(need, ReservedStart(gang.job, (), start_at))
 
-        Only if the share holds the gang once all work with a known end has ended, and only while
-        other queues request something: a queue alone is not bound to a share.
+    def can_reserve(self, gang: PendingGang) -> bool:
+        """Whether a starving gang exceeds what is left of its queue's share, the share holds the
+        gang once all work with a known end has ended, and no other gang has a reserve in it.
+
+        Only while other queues request something: a queue alone is not bound to a share.
         """
         shares = self._shares
         if gang.queue in self._reserves or not shares.is_contended:
-            return
+            return False
         need = minimum_amounts(gang, shares.table)
         if shares.stays_within_share(shares.branches[gang.queue], need):
-            return
+            return False
         lasting = self._running.used_without_end(gang.queue) * (need > 0)
-        if shares.share_could_hold(gang.queue, need + lasting):
-            self._reserves[gang.queue] = _Reserve(need, ReservedStart(gang.job, (), start_at))
+        return shares.share_could_hold(gang.queue, need + lasting)
 
     def has_reserve(self, queue: str) -> bool:
         return queue in self._reserves

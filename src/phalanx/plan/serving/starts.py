@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from phalanx.core.events import Placement
 from phalanx.plan.model import PendingGang
+from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.planning_pass import PlanningPass
@@ -41,7 +42,9 @@ def _may_fit(work: PlanningPass, gang: PendingGang) -> bool:
     """Whether enough tasks of its first role fit anywhere. Cheaper than a trial."""
     role = gang.roles[0]
     needed = role.need or (gang.need if len(gang.roles) == 1 else 0)
-    return work.capacity.may_fit(role.request, needed - len(gang.gathered))
+    if not work.capacity.may_fit(role.request, needed - len(gang.gathered)):
+        return False
+    return not is_simple(gang) or work.reservations.fits_beside(gang)
 
 
 def _trial(work: PlanningPass, gang: PendingGang) -> PlacementTrial:
