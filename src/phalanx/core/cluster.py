@@ -218,7 +218,8 @@ class Cluster:
         """What `apply` would change. Raises a CoreError if the event would be refused."""
         changes = Changes(self, now)
         _HANDLERS[type(event)](changes, event)
-        _conclude(changes)
+        if changes.gangs:
+            _conclude(changes)
         return changes
 
     def load_of(self, namespace: str) -> NamespaceLoad:
@@ -279,11 +280,13 @@ class Cluster:
 
     def _add_load(self, namespace: str, jobs: int, tasks: int, size_bytes: int) -> None:
         before = self.load_of(namespace)
-        after = NamespaceLoad(
-            before.jobs + jobs, before.tasks + tasks, before.size_bytes + size_bytes
+        jobs, tasks, size_bytes = (
+            before.jobs + jobs,
+            before.tasks + tasks,
+            before.size_bytes + size_bytes,
         )
-        if any(after):
-            self.loads[namespace] = after
+        if jobs or tasks or size_bytes:
+            self.loads[namespace] = NamespaceLoad(jobs, tasks, size_bytes)
         else:
             self.loads.pop(namespace, None)
 
@@ -316,23 +319,32 @@ class Cluster:
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq
         self._add_loads(changes)
-        for name in (*changes.added, *changes.joined):
-            self._index(changes.gangs[name].job)
-        self.gangs.update(changes.gangs)
-        for worker, row in changes.workers.items():
-            self._set_host(worker, row)
-        if changes.nodes:
-            self.nodes.update(changes.nodes)
-        for worker, row in changes.workers.items():
-            if row is None:
-                del self.nodes[worker]
+        if changes.nodes or changes.workers:
+            self._take_over_nodes(changes)
         if changes.queues:
             merge(self.queues, changes.queues)
         if changes.residues:
             merge(self.residues, changes.residues)
-        self.accounts.update(changes.accounts)
+        if changes.accounts:
+            self.accounts.update(changes.accounts)
         if changes.crons:
             merge(self.crons, changes.crons)
+        if changes.gangs:
+            self._take_over_gangs(changes)
+
+    def _take_over_nodes(self, changes: Changes) -> None:
+        for worker, row in changes.workers.items():
+            self._set_host(worker, row)
+        self.nodes.update(changes.nodes)
+        for worker, row in changes.workers.items():
+            if row is None:
+                del self.nodes[worker]
+
+    def _take_over_gangs(self, changes: Changes) -> None:
+        for names in (changes.added, changes.joined):
+            for name in names:
+                self._index(changes.gangs[name].job)
+        self.gangs.update(changes.gangs)
         for name, _ in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():
@@ -415,16 +427,18 @@ def _conclude(changes: Changes) -> None:
         _settle_phases(changes)
         if told == len(changes.verdicts):
             break
-    for row in list(changes.jobs.values()):
-        if row.cron is not None and row.finished_at is not None:
+    for row in [row for row in changes.jobs.values() if row.cron is not None]:
+        if row.finished_at is not None:
             crons.run_ended(changes, row)
 
 
 def _settle_phases(changes: Changes) -> None:
     """Set the phase of every changed job, finish those that are over, then settle the arrays."""
     elements = []
+    has_arrays = False
     for gang in changes.gangs.values():
         if isinstance(gang, Array):
+            has_arrays = True
             continue
         phase, end = gang.phase(), gang.job.end
         if end is not None and end.finished_at is None and gang.is_over:
@@ -435,6 +449,8 @@ def _settle_phases(changes: Changes) -> None:
             continue
         if gang.job.array is not None:
             elements.append(gang)
+    if not has_arrays and not elements:
+        return
     for gang in elements:
         arrays.note_element(changes, gang)
     for gang in [each for each in changes.gangs.values() if isinstance(each, Array)]:

@@ -24,6 +24,10 @@ ONE: dict[State, int] = {state: 1 << shift for state, shift in _SHIFT.items()}
 _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
 #: The bits of all states with a process.
 _ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
+#: The bits of all states in which a task may have started and is not stopping.
+_ANY_STARTED = sum(_FIELD << _SHIFT[state] for state in (State.RESERVED, State.RUNNING))
+#: The bits of all states that a task leaves before its job ends.
+_ANY_UNFINISHED = sum(_FIELD << shift for state, shift in _SHIFT.items() if state not in TERMINAL)
 
 
 _state = attrgetter("state")
@@ -110,7 +114,7 @@ class Gang:
     @property
     def is_over(self) -> bool:
         """Whether every task is in a terminal state."""
-        return sum(map(self.count, TERMINAL)) == len(self.tasks)
+        return not self.counts & _ANY_UNFINISHED
 
     @property
     def places_tasks_alone(self) -> bool:
@@ -131,11 +135,18 @@ class Gang:
 
     def started(self) -> list[Task]:
         """Tasks that have a process or may have one, and are not stopping."""
+        if not self.counts & _ANY_STARTED:
+            return []
         return [
             t
             for t in self.tasks
             if t.state is State.RUNNING or (t.state is State.RESERVED and t.released)
         ]
+
+    def done(self) -> list[Task]:
+        if not self.count(State.DONE):
+            return []
+        return [t for t in self.tasks if t.state is State.DONE]
 
     def unplaced(self) -> list[Task]:
         return [t for t in self.tasks if t.state in (State.BLOCKED, State.PENDING)]
@@ -161,6 +172,8 @@ class Gang:
         spec = self.job.spec
         if len(tasks) < spec.min_available:
             return False
+        if len(spec.roles) == 1:
+            return len(tasks) >= spec.roles[0].min
         by_role: dict[str, int] = {}
         for task in tasks:
             by_role[task.role] = by_role.get(task.role, 0) + 1
@@ -168,15 +181,17 @@ class Gang:
 
     def may_start_with(self, placed: list[Task]) -> bool:
         """Whether the job's minimum and match policy allow to place these tasks now."""
-        return self._suffices(placed, [t for t in self.tasks if t.state is State.DONE])
+        return self._suffices(placed, self.done())
 
     def _suffices(self, placed: list[Task], done: list[Task]) -> bool:
         """Whether these tasks can start beside the done tasks and the others that have started."""
         if not placed:
             return False
         job, match = self.job, self.job.spec.match
-        anew = {t.index for t in placed}
-        started = [t for t in self.started() if t.index not in anew]
+        started = self.started()
+        if started:
+            anew = {t.index for t in placed}
+            started = [t for t in started if t.index not in anew]
         # A gang that has its minimum may grow by any number of tasks.
         if job.satisfied and (match is Match.ONCE_SATISFIED or self.meets_minimum(started + done)):
             return True
@@ -193,7 +208,7 @@ class Gang:
         job = self.job
         if job.spec.match is Match.ONCE_SATISFIED and job.satisfied:
             return False
-        present = [t for t in self.tasks if t.state is State.DONE] + self.started()
+        present = self.done() + self.started()
         return bool(present) and not self.meets_minimum(present)
 
     @property

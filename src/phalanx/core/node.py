@@ -97,8 +97,9 @@ class Node:
     def free(self, resource: str) -> int:
         return self.worker.resources.get(resource, 0) - self.used.get(resource, 0)
 
-    def misfit(self, role: Role) -> str | None:
-        """Why a task of the role cannot be placed here now, or None if it can."""
+    def misfit(self, role: Role, devices: tuple[int, ...] | None) -> str | None:
+        """Why a task of the role cannot be placed here now, or None if it can. `devices` are those
+        that `pick_devices` has picked for it."""
         worker = self.worker
         if not self.is_open:
             return self._closed()
@@ -108,9 +109,9 @@ class Node:
         if worker.slots is not None and self.occupants >= worker.slots:
             return "its only slot is taken" if worker.slots == 1 else "all its slots are taken"
         for resource, amount in role.resources.items():
-            if amount > self.free(resource):
-                return f"it has {self.free(resource)} {resource} free, not {amount}"
-        if self.pick_devices(role.resources.get(GPU, 0)) is None:
+            if amount > (free := self.free(resource)):
+                return f"it has {free} {resource} free, not {amount}"
+        if devices is None:
             return "enough GPU capacity is free in total, but not on single GPUs"
         return None
 

@@ -49,7 +49,7 @@ def _gathered(gang: Gang) -> GatheredPlaces | None:
 
 def _gather(tx: Changes, gang: Gang, assignment: Assignment, since: Micros) -> None:
     node, role = tx.node(assignment.worker), gang.role(assignment.task)
-    misfit = node.misfit(role)
+    misfit = node.misfit(role, node.pick_devices(role.resources.get(GPU, 0)))
     if misfit is not None:
         raise Conflict(f"job {gang.job.id} cannot gather a place on {assignment.worker}: {misfit}")
     charge_gathered(node, gang, assignment, since)

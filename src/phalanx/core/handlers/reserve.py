@@ -73,15 +73,16 @@ def placed(tx: Changes, event: Placed) -> None:
     tx.wake.update(workers)
     tx.replan = True
     # On a single worker there is no rendezvous to prepare, so the start needs no barrier.
-    is_prepared_first = any(gang.job.spec.is_prepared_first for gang in gangs)
-    if len(workers) == 1 and all(gang.missing for gang in gangs) and not is_prepared_first:
-        release(tx, gangs)
+    if len(workers) == 1 and all(gang.missing for gang in gangs):
+        is_prepared_first = any(gang.job.spec.is_prepared_first for gang in gangs)
+        if not is_prepared_first:
+            release(tx, gangs)
 
 
 def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
     if len(set(indices)) != len(indices):
         return "a task is assigned twice"
-    if not all(0 <= index < gang.size for index in indices):
+    if indices and not 0 <= min(indices) <= max(indices) < gang.size:
         return "an assignment names a task that does not exist"
     tasks = [gang.tasks[index] for index in indices]
     taken = [task for task in tasks if task.state not in UNPLACED]
@@ -99,6 +100,8 @@ def _neighbours(tx: Changes, node: Node) -> list[Node]:
 
     Empty if there are very many: then the address is not that of a single machine.
     """
+    if len(tx.base.hosts) == len(tx.base.nodes):
+        return []  # each host has one worker
     names = tx.base.hosts.get(node.worker.host, set())
     if len(names) > _MOST_NEIGHBOURS:
         return []
@@ -140,7 +143,7 @@ def _reserve(
     )
     first_ports = address_ports(value for role in job.spec.roles for value in role.env.values())
     by_role_and_worker: dict[tuple[str, str], int] = {}
-    for task in gang.tasks:
+    for task in () if gang.is_idle else gang.tasks:
         if task.state in PLACED and task.worker is not None:
             key = (task.role, task.worker)
             by_role_and_worker[key] = by_role_and_worker.get(key, 0) + 1
@@ -151,10 +154,10 @@ def _reserve(
         key = (role.name, assignment.worker)
         on_worker = by_role_and_worker[key] = by_role_and_worker.get(key, 0) + 1
         node = tx.node(assignment.worker)
-        misfit = node.misfit(role)
+        devices = node.pick_devices(role.resources.get(GPU, 0))
+        misfit = node.misfit(role, devices)
         if misfit is None and role.per_node is not None and on_worker > role.per_node:
             misfit = f"role {role.name} allows {role.per_node} tasks per worker"
-        devices = node.pick_devices(role.resources.get(GPU, 0))
         port = None if has_port else _pick_port(tx, node, *tx.base.settings.ports)
         address_port = _address_port(tx, node, first_ports.get(role.name), port)
         if misfit is not None or devices is None:

@@ -68,7 +68,7 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
     epoch = job.epoch + 1
     if worker is not None:
         node = tx.node(worker)
-        misfit = node.misfit(gang.role(task.index))
+        misfit = node.misfit(gang.role(task.index), ())
         if misfit is not None:
             raise Conflict(f"worker {worker} cannot take task {task.id}: {misfit}")
         node.charge((task.id, epoch), Charge(tx.now, {}))
