@@ -39,7 +39,9 @@ class PlannerDelta(msgspec.Struct):
 
     def note(self, cluster: Cluster, changes: Changes) -> None:
         """Add what these changes did to the cluster."""
-        self.gangs |= {job: cluster.gangs.get(job) for job in changes.gangs}
-        self.nodes |= {worker: cluster.nodes.get(worker) for worker in changes.nodes}
+        for job in changes.gangs:
+            self.gangs[job] = cluster.gangs.get(job)
+        for worker in changes.nodes:
+            self.nodes[worker] = cluster.nodes.get(worker)
         if changes.queues:
             self.queues = dict(cluster.queues)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from phalanx.core.causes import CauseKind
 from phalanx.core.gang import Gang
-from phalanx.core.model import Assignment, PendingState, Task, place_of
+from phalanx.core.model import Assignment, PendingState, Place, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.settings import CoreSettings
@@ -38,7 +38,8 @@ def node_spec(node: Node) -> NodeSpec:
     partial: Mapping[int, int] = {}
     if node.devices or GPU in used:
         taken, partial = _taken_devices(node)
-        used = {**used, GPU: taken}
+        if taken != used.get(GPU):
+            used = {**used, GPU: taken}
     return NodeSpec(
         worker.resources,
         used,
@@ -53,10 +54,10 @@ def node_spec(node: Node) -> NodeSpec:
 def _taken_devices(node: Node) -> tuple[int, dict[int, int]]:
     """Thousandths of devices that cannot be used as whole ones, and what is free on each device
     that is shared."""
-    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
     # A device that fractions fill completely is neither free nor shared.
-    full = sum(left <= 0 for left in node.devices)
-    taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
+    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
+    full = len(node.devices) - len(partial) - node.devices.count(DEVICE)
+    taken = (full + len(partial)) * DEVICE - sum(partial.values())
     if node.used.get(GPU, 0) > taken:
         # Tasks beyond the node's devices must end before another task fits.
         missing = node.missing_devices()
@@ -66,6 +67,8 @@ def _taken_devices(node: Node) -> tuple[int, dict[int, int]]:
 
 
 _NOT_PENDING = PendingState()
+#: Roles whose requests are kept. Equal roles of different jobs are mostly one object.
+_KEPT_ROLES = 4096
 #: The user of jobs that were submitted without a token.
 _ANONYMOUS = "anonymous"
 
@@ -78,15 +81,22 @@ class Translator:
         self._settings = settings
         self._by_user = by_user
         self._requests: dict[TaskRequest, TaskRequest] = {}
+        #: id of a role → the role, referenced so that the id stays its own, and its request.
+        self._by_role: dict[int, tuple[Role, TaskRequest]] = {}
 
     def renewed(self) -> "Translator":
         """A translator that keeps no request yet."""
         return Translator(self._settings, by_user=self._by_user)
 
     def request(self, role: Role) -> TaskRequest:
-        resources = tuple(sorted(role.resources.items()))
-        request = TaskRequest(resources, selecting(role.node_selector), role.per_node)
-        return self._requests.setdefault(request, request)
+        kept = self._by_role.get(id(role))
+        if kept is None:
+            resources = tuple(sorted(role.resources.items()))
+            request = TaskRequest(resources, selecting(role.node_selector), role.per_node)
+            if len(self._by_role) >= _KEPT_ROLES:
+                self._by_role.clear()
+            kept = self._by_role[id(role)] = role, self._requests.setdefault(request, request)
+        return kept[1]
 
     def pending_gang(
         self, gang: Gang, nodes: Mapping[str, Node], group: tuple[str, ...] = ()
@@ -101,9 +111,8 @@ class Translator:
         unplaced = gang.unplaced()[: gang.room_to_run]
         if not unplaced:
             return None
-        placed = [] if gang.is_idle else gang.started()
-        done = [task for task in gang.tasks if task.state is State.DONE]
-        counted = _counted(gang, placed, done)
+        placed, done = gang.started(), gang.done()
+        counted = _counted(gang, placed, done) if placed or done else []
         # Where enough tasks run or are done, the others are placed one by one.
         is_complete = job.satisfied and gang.meets_minimum(placed + done)
         one_by_one = is_complete or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
@@ -132,10 +141,10 @@ class Translator:
             user=self._user(gang),
             preemptible=spec.preemptible,
             strict=spec.mode is Mode.STRICT,
-            gate=() if job.satisfied else tuple(sorted(spec.min_resources.items())),
+            gate=_gate(gang),
             group=group,
             pack=spec.pack,
-            domain=_domain(gang, placed, nodes),
+            domain=_domain(gang, placed, nodes) if placed else None,
             spread=spec.spread,
             avoid=job.avoid,
             evicts_from=None if never else pending.evicts_from,
@@ -143,7 +152,7 @@ class Translator:
             expires_at=job.times_out_at,
             gathered=() if gathered is None else gathered.places,
             nomination=pending.nomination,
-            placed_on=_placed_on(gang, placed),
+            placed_on=_placed_on(gang, placed) if placed else (),
         )
 
     def _role_requests(
@@ -151,27 +160,25 @@ class Translator:
         roles: Iterable[Role],
         unplaced: Iterable[Task],
         placed: Iterable[Task],
-        counted: Iterable[str] | None,
+        counted: Sequence[str] | None,
     ) -> list[RoleRequest]:
         """The roles with unplaced tasks. `counted` are the roles of tasks that count towards the
         minimum already; None where no minimum applies."""
         unplaced_of: dict[str, list[int]] = {}
         for task in unplaced:
             unplaced_of.setdefault(task.role, []).append(task.index)
-        counts = None if counted is None else Counter(counted)
-        placed_of = Counter(task.role for task in placed)
-        return [
-            RoleRequest(
-                role.name,
-                self.request(role),
-                tuple(unplaced_of[role.name]),
-                0 if counts is None else max(0, role.min - counts[role.name]),
-                role.min,
-                placed_of[role.name],
-            )
-            for role in roles
-            if role.name in unplaced_of
-        ]
+        counts = _number_of(counted or ())
+        placed_of = _number_of([task.role for task in placed])
+        requests = []
+        for role in roles:
+            name = role.name
+            tasks = unplaced_of.get(name)
+            if tasks is not None:
+                need = 0 if counted is None else max(0, role.min - counts.get(name, 0))
+                already = placed_of.get(name, 0)
+                request = self.request(role)
+                requests.append(RoleRequest(name, request, tuple(tasks), need, role.min, already))
+        return requests
 
     def running_gang(self, gang: Gang) -> RunningGang | None:
         """The tasks of a gang that have a place, if there are any."""
@@ -179,17 +186,20 @@ class Translator:
             return None
         job, spec = gang.job, gang.job.spec
         # A task that was claimed without a worker occupies no node.
-        placed = [t for t in gang.tasks if t.state in PLACED and t.worker is not None]
+        placed = [
+            (task, task.place)
+            for task in gang.tasks
+            if task.state in PLACED and task.place is not None and task.place.worker is not None
+        ]
         if not placed:
             return None
-        tasks = tuple(self._running_task(gang, task) for task in placed)
+        tasks = self._running_tasks(gang, placed)
         done = gang.count(State.DONE)
-        done_of = Counter(task.role for task in gang.tasks if task.state is State.DONE)
         is_unbound = job.satisfied and spec.match is Match.ONCE_SATISFIED
         # Its other tasks will be done soon, and an eviction would repeat or lose the done ones.
         loses_done_tasks = done > 0 and not gang.can_start_again
         evicted = job.stopping is None or job.stopping.cause.kind is CauseKind.EVICTION
-        started = min(place_of(task).placed_at for task in placed)
+        started = min([place.placed_at for _, place in placed])
         return RunningGang(
             job=job.id,
             name=job.full_name,
@@ -200,23 +210,20 @@ class Translator:
             started_at=started,
             tasks=tasks,
             min_available=0 if is_unbound else max(0, spec.min_available - done),
-            role_min=tuple(
-                (role.name, 0 if is_unbound else max(0, role.min - done_of[role.name]))
-                for role in spec.roles
-            ),
+            role_min=_role_minimums(gang, is_unbound=is_unbound),
             preemptible=spec.preemptible,
             evictable=(
                 spec.preemptible
                 and not job.is_ending
                 and not loses_done_tasks
-                and not any(task.stopping for task in tasks)
+                and not gang.count(State.PREEMPTING)
             ),
             grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
             evicted=evicted,
             size=gang.size,
             user=self._user(gang),
             waited=_waited(gang, started),
-            restart=self._restart(gang, placed, done),
+            restart=self._restart(gang, [task for task, _ in placed], done),
             moved_at=job.moved_at,
             moves_to=_moves_to(gang),
         )
@@ -254,24 +261,43 @@ class Translator:
     def _user(self, gang: Gang) -> str:
         return (gang.job.owner or _ANONYMOUS) if self._by_user else ""
 
-    def _running_task(self, gang: Gang, task: Task) -> RunningTask:
-        spec, attempt, place = gang.job.spec, gang.job.attempt, place_of(task)
-        role = gang.role(task.index)
+    def _running_tasks(
+        self, gang: Gang, placed: Iterable[tuple[Task, Place]]
+    ) -> tuple[RunningTask, ...]:
+        spec, attempt = gang.job.spec, gang.job.attempt
         safe_at = 0 if attempt is None else attempt.safe_at or 0
-        ends_at = None
+        longest = None
         if spec.time_limit is not None:
-            stop = self._settings.stop_timeout(spec.grace)
-            ends_at = (place.released_at or place.placed_at) + spec.time_limit + stop
-        return RunningTask(
-            index=task.index,
-            role=task.role,
-            node=place.worker or "",
-            resources=self.request(role).resources,
-            devices=place.devices,
-            stopping=task.state is State.PREEMPTING,
-            ends_at=ends_at,
-            safe_at=max(place.started_at or place.placed_at, safe_at),
+            longest = spec.time_limit + self._settings.stop_timeout(spec.grace)
+        return tuple(
+            [
+                RunningTask(
+                    task.index,
+                    task.role,
+                    place.worker or "",
+                    self.request(gang.role(task.index)).resources,
+                    place.devices,
+                    task.state is State.PREEMPTING,
+                    None if longest is None else (place.released_at or place.placed_at) + longest,
+                    max(place.started_at or place.placed_at, safe_at),
+                )
+                for task, place in placed
+            ]
         )
+
+
+def _role_minimums(gang: Gang, *, is_unbound: bool) -> tuple[tuple[str, int], ...]:
+    """By role: how many of the tasks that have a place must stay, beside those that are done."""
+    roles = gang.job.spec.roles
+    if is_unbound:
+        return tuple([(role.name, 0) for role in roles])
+    done = _number_of([task.role for task in gang.done()])
+    return tuple([(role.name, max(0, role.min - done.get(role.name, 0))) for role in roles])
+
+
+def _number_of(roles: Sequence[str]) -> Mapping[str, int]:
+    """By role: how often it is listed."""
+    return Counter(roles) if roles else {}
 
 
 def _moves_to(gang: Gang) -> tuple[Assignment, ...]:
@@ -294,9 +320,14 @@ def _too_few(
 ) -> WaitingForMembers | None:
     """The reason of a gang with too few pending tasks, whose match policy does not count the
     others."""
-    pending = sum(len(role.tasks) for role in roles)
-    needed = max(need, sum(role.need for role in roles))
-    if pending >= needed and all(role.need <= len(role.tasks) for role in roles):
+    pending = needed_by_roles = 0
+    is_too_few = False
+    for role in roles:
+        pending += len(role.tasks)
+        needed_by_roles += role.need
+        is_too_few |= role.need > len(role.tasks)
+    needed = max(need, needed_by_roles)
+    if pending >= needed and not is_too_few:
         return None
     return WaitingForMembers(pending, needed, gang.size - pending - len(counted))
 
@@ -310,6 +341,12 @@ def _counted(gang: Gang, placed: list[Task], done: list[Task]) -> list[str]:
     if match is Match.WAITING_RUNNING_SUCCEED:
         tasks += done
     return [task.role for task in tasks]
+
+
+def _gate(gang: Gang) -> tuple[tuple[str, int], ...]:
+    """What has to be free in the cluster before a gang that has not started is tried."""
+    least = gang.job.spec.min_resources
+    return tuple(sorted(least.items())) if least and not gang.job.satisfied else ()
 
 
 def _domain(gang: Gang, placed: list[Task], nodes: Mapping[str, Node]) -> str | None:
