@@ -33,6 +33,15 @@ class JobHistory:
         for job in changes.added:
             queue, gpu, size = self._requests[job]
             self.requested.append((now, queue, gpu * size))
+        if changes.tasks:
+            self._count_placed(changes, now)
+        for job, _ in changes.verdicts:
+            queue, gpu, size = self._requests[job]
+            self.ended[job] = (now, changes.gangs[job].job.phase)
+            self.requested.append((now, queue, -gpu * size))
+
+    def _count_placed(self, changes: Changes, now: Micros) -> None:
+        """Count the tasks that have got a place, and those that have left one."""
         added: dict[int, int] = {}
         for key, task in changes.tasks.items():
             is_placed = task.state in PLACED
@@ -46,7 +55,3 @@ class JobHistory:
                     self._placed.discard(key)
                     added[queue] = added.get(queue, 0) - gpu
         self.used += [(now, queue, gpu) for queue, gpu in added.items()]
-        for job, _ in changes.verdicts:
-            queue, gpu, size = self._requests[job]
-            self.ended[job] = (now, changes.gangs[job].job.phase)
-            self.requested.append((now, queue, -gpu * size))

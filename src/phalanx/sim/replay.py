@@ -171,16 +171,20 @@ class Replay:
         changes = self.cluster.apply(event, self.now)
         for timer in changes.timers:
             heappush(self._agenda, (timer.at, _TIMER, next(self._numbers), timer.event))
-        if changes.wake:
-            self._schedule_stops(changes)
         if changes.replan:
             self._replan = True
+        if changes.gangs or changes.nodes or changes.queues:
+            self._observe(changes)
+        return changes
+
+    def _observe(self, changes: Changes) -> None:
+        if changes.wake:
+            self._schedule_stops(changes)
         for record in changes.records:
             if isinstance(record, JobEvicted) and record.moved:
                 self.moves.append((self.now, record.job))
         self._planner.observe(changes)
         self.history.observe(changes, self.now)
-        return changes
 
     def schedule(self, at: Micros, event: events.Event) -> None:
         """Apply an event at a later time, such as the return of a lost worker."""
