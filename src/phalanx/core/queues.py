@@ -16,7 +16,10 @@ DEPTH_LIMIT = 32
 
 def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
     """The stopped queue at or above this one; None if jobs of this queue can start."""
-    return next((queue.name for queue in at_or_above(queues, name) if queue.stopped), None)
+    for queue in at_or_above(queues, name):
+        if queue.stopped:
+            return queue.name
+    return None
 
 
 def at_or_above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:

@@ -14,9 +14,9 @@ def check_namespace_limits(
     The size of a specification that it replaces is free again.
     """
     settings, load = tx.base.settings, tx.base.load_of(spec.namespace)
-    size = encoded_bytes(spec)
-    if replaced is not None:
-        size = max(0, size - encoded_bytes(replaced))
+    size = 0
+    if settings.namespace_bytes is not None:
+        size = max(0, encoded_bytes(spec) - (0 if replaced is None else encoded_bytes(replaced)))
     for present, more, limit, what, setting in (
         (load.jobs, jobs, settings.namespace_jobs, "unfinished jobs and crons", "namespace_jobs"),
         (load.tasks, tasks, settings.namespace_tasks, "tasks of its jobs", "namespace_tasks"),
