@@ -49,6 +49,7 @@ from phalanx.core.model import (
 from phalanx.core.node import AttemptKey, Charge, Node, charge_of
 from phalanx.core.queues import DEFAULT
 from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import PLACED
 from phalanx.core.time_units import Micros
 from phalanx.core.timers import cron_timers, timers_of
@@ -120,18 +121,10 @@ class NamespaceLoad(NamedTuple):
 
     jobs: int = 0  #: unfinished jobs and crons
     tasks: int = 0  #: of the unfinished jobs
-    size_bytes: int = 0  #: the specifications of all of them, encoded
+    size_bytes: int = 0  #: the specifications of all of them, encoded; 0 if that is not limited
 
 
-def load_of_job(gang: Gang) -> NamespaceLoad:
-    """What a job counts. The elements of an array are counted with the array until they end."""
-    job = gang.job
-    if job.array is not None:
-        return NamespaceLoad()
-    jobs, tasks = 1, gang.size
-    if isinstance(gang, Array):
-        jobs, tasks = gang.unfinished, gang.unfinished * job.spec.size
-    return NamespaceLoad(jobs, tasks, encoded_bytes(job.spec))
+_NO_LOAD = NamespaceLoad()
 
 
 class Cluster:
@@ -168,7 +161,7 @@ class Cluster:
         cluster.queues |= {queue.name: queue for queue in rows.queues}
         cluster.crons = {cron.key: cron for cron in rows.crons}
         for cron in rows.crons:
-            cluster._add_load(cron.spec.namespace, 1, 0, encoded_bytes(cron.spec))
+            cluster._add_load(cron.spec.namespace, cluster.load_of_cron(cron))
         cluster.accounts = {account.queue: account for account in rows.accounts}
         for worker in rows.workers:
             cluster._set_host(worker.id, worker)
@@ -223,7 +216,23 @@ class Cluster:
         return changes
 
     def load_of(self, namespace: str) -> NamespaceLoad:
-        return self.loads.get(namespace, NamespaceLoad())
+        return self.loads.get(namespace, _NO_LOAD)
+
+    def load_of_job(self, gang: Gang) -> NamespaceLoad:
+        """What a job counts. The elements of an array are counted with the array until they end."""
+        job = gang.job
+        if job.array is not None:
+            return _NO_LOAD
+        jobs, tasks = 1, gang.size
+        if isinstance(gang, Array):
+            jobs, tasks = gang.unfinished, gang.unfinished * job.spec.size
+        return NamespaceLoad(jobs, tasks, self._bytes_of(job.spec))
+
+    def load_of_cron(self, cron: Cron | None) -> NamespaceLoad:
+        return _NO_LOAD if cron is None else NamespaceLoad(1, 0, self._bytes_of(cron.spec))
+
+    def _bytes_of(self, spec: JobSpec) -> int:
+        return 0 if self.settings.namespace_bytes is None else encoded_bytes(spec)
 
     def has_job(self, job: str) -> bool:
         """Whether a job is unfinished, or an element of an unfinished array."""
@@ -259,34 +268,30 @@ class Cluster:
             if isinstance(array, Array) and isinstance(before, Array):
                 ended, spec = before.unfinished - array.unfinished, array.job.spec
                 if ended:
-                    self._add_load(spec.namespace, -ended, -ended * spec.size, 0)
+                    self._subtract_load(spec.namespace, NamespaceLoad(ended, ended * spec.size))
         for key, cron in changes.crons.items():
             old = self.crons.get(key)
             if old is None or cron is None or old.spec is not cron.spec:
-                self._replace_cron_load(key.partition("/")[0], old, cron)
+                namespace = key.partition("/")[0]
+                self._add_load(namespace, self.load_of_cron(cron))
+                self._subtract_load(namespace, self.load_of_cron(old))
 
     def _change_load(self, gang: Gang, before: Gang | None) -> None:
-        self._add_load(gang.job.spec.namespace, *load_of_job(gang))
+        self._add_load(gang.job.spec.namespace, self.load_of_job(gang))
         if before is not None:
-            self._subtract_load(before)
+            self._subtract_load(gang.job.spec.namespace, self.load_of_job(before))
 
-    def _subtract_load(self, gang: Gang) -> None:
-        jobs, tasks, size_bytes = load_of_job(gang)
-        self._add_load(gang.job.spec.namespace, -jobs, -tasks, -size_bytes)
+    def _add_load(self, namespace: str, more: NamespaceLoad) -> None:
+        jobs, tasks, size_bytes = self.load_of(namespace)
+        load = NamespaceLoad(jobs + more.jobs, tasks + more.tasks, size_bytes + more.size_bytes)
+        if load != _NO_LOAD:
+            self.loads[namespace] = load
 
-    def _replace_cron_load(self, namespace: str, old: Cron | None, new: Cron | None) -> None:
-        sizes = [0 if cron is None else encoded_bytes(cron.spec) for cron in (old, new)]
-        self._add_load(namespace, (new is not None) - (old is not None), 0, sizes[1] - sizes[0])
-
-    def _add_load(self, namespace: str, jobs: int, tasks: int, size_bytes: int) -> None:
-        before = self.load_of(namespace)
-        jobs, tasks, size_bytes = (
-            before.jobs + jobs,
-            before.tasks + tasks,
-            before.size_bytes + size_bytes,
-        )
-        if jobs or tasks or size_bytes:
-            self.loads[namespace] = NamespaceLoad(jobs, tasks, size_bytes)
+    def _subtract_load(self, namespace: str, less: NamespaceLoad) -> None:
+        jobs, tasks, size_bytes = self.load_of(namespace)
+        load = NamespaceLoad(jobs - less.jobs, tasks - less.tasks, size_bytes - less.size_bytes)
+        if load != _NO_LOAD:
+            self.loads[namespace] = load
         else:
             self.loads.pop(namespace, None)
 
@@ -356,7 +361,7 @@ class Cluster:
         job = gang.job
         self.gangs[job.id] = gang
         self._index(job)
-        self._add_load(job.spec.namespace, *load_of_job(gang))
+        self._add_load(job.spec.namespace, self.load_of_job(gang))
         for task in gang.tasks:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
@@ -395,7 +400,7 @@ class Cluster:
 
     def _forget(self, job: Job) -> None:
         """Remove a finished job from memory. Its residues stay on their workers."""
-        self._subtract_load(self.gangs.pop(job.id))
+        self._subtract_load(job.spec.namespace, self.load_of_job(self.gangs.pop(job.id)))
         if job.array is not None:
             return
         if job.spec.name is not None:

@@ -9,10 +9,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phalanx.core.array import LIVE, Array, tally_of
-from phalanx.core.cluster import Cluster, NamespaceLoad, load_of_job
+from phalanx.core.cluster import Cluster, NamespaceLoad
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.interning import encoded_bytes
 from phalanx.core.model import Assignment, Cron, Phase, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.spec.job import Match, Restart
@@ -345,8 +344,8 @@ def _indexes(cluster: Cluster) -> Iterator[Violation]:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
     loads: dict[str, NamespaceLoad] = {}
     for spec, more in (
-        *((gang.job.spec, load_of_job(gang)) for gang in cluster.gangs.values()),
-        *((cron.spec, (1, 0, encoded_bytes(cron.spec))) for cron in cluster.crons.values()),
+        *((gang.job.spec, cluster.load_of_job(gang)) for gang in cluster.gangs.values()),
+        *((cron.spec, cluster.load_of_cron(cron)) for cron in cluster.crons.values()),
     ):
         before = loads.get(spec.namespace, NamespaceLoad())
         loads[spec.namespace] = NamespaceLoad(*map(sum, zip(before, more, strict=True)))
