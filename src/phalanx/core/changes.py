@@ -328,8 +328,9 @@ class Changes:
         self.records.append(replace(record, seq=self.seq, at=self.now))
 
     def wake_worker_of(self, task: Task) -> None:
-        if task.worker is not None:
-            self.wake.add(task.worker)
+        worker = task.worker
+        if worker is not None:
+            self.wake.add(worker)
 
     def timer(self, at: Micros, event: Event) -> None:
         self.timers.append(Timer(at, event))

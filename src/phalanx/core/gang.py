@@ -26,6 +26,8 @@ _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
 _ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
 #: The bits of all states in which a task may have started and is not stopping.
 _ANY_STARTED = sum(_FIELD << _SHIFT[state] for state in (State.RESERVED, State.RUNNING))
+#: The bits of all states in which a task belongs to the gang's world.
+_ANY_MEMBER = _ANY_PLACED | _FIELD << _SHIFT[State.DONE]
 #: The bits of all states that a task leaves before its job ends.
 _ANY_UNFINISHED = sum(_FIELD << shift for state, shift in _SHIFT.items() if state not in TERMINAL)
 
@@ -161,6 +163,8 @@ class Gang:
 
     def members(self) -> list[Task]:
         """The tasks that form the gang's world (as in WORLD_SIZE), in rank order."""
+        if not self.counts & _ANY_MEMBER:
+            return []
         return [
             t
             for t in self.tasks
@@ -218,13 +222,13 @@ class Gang:
         In a gang that is placed as one, tasks without a place beside finished ones were never
         needed: they are above the minimum.
         """
-        spec = self.job.spec
-        if not self.count(State.DONE) and self.job.stopping is None:
+        spec, done = self.job.spec, self.count(State.DONE)
+        if not done and self.job.stopping is None:
             return False
         surplus = State.DONE if self.places_tasks_alone else State.BLOCKED
         if spec.complete_when == "all" and self.job.stopping is None:
             unneeded = self.count(State.BLOCKED) if surplus is State.BLOCKED else 0
-            return self.count(State.DONE) + unneeded == len(self.tasks)
+            return done + unneeded == len(self.tasks)
         wanted = [t for t in self.tasks if spec.complete_when in ("all", t.role)]
         finished = [t for t in wanted if _finished(t)]
         # While the gang stops, a task without a place may be one that was not claimed.

@@ -83,9 +83,9 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports of its host that no other task may use."""
-        if self.port is None and self.address_port is None:
-            return ()
-        return tuple(port for port in (self.port, self.address_port) if port is not None)
+        if self.address_port is None:
+            return () if self.port is None else (self.port,)
+        return (self.address_port,) if self.port is None else (self.port, self.address_port)
 
 
 class TaskProblem(msgspec.Struct, frozen=True, gc=False):

@@ -147,13 +147,14 @@ class Node:
 
     def pick_port(self, ports: tuple[int, int], neighbours: Iterable["Node"]) -> int | None:
         """The lowest of these ports that no attempt on this host may still be using."""
-        taken = {
-            port
-            for node in (self, *neighbours)
-            for charge in node.charges.values()
-            for port in charge.ports
-        }
-        return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), None)
+        taken: set[int] = set()
+        for node in (self, *neighbours):
+            for charge in node.charges.values():
+                taken.update(charge.ports)
+        for port in range(ports[0], ports[1] + 1):
+            if port not in taken:
+                return port
+        return None
 
     def replace_worker(self, worker: Worker) -> None:
         """Replace the worker's row. The charges stay."""

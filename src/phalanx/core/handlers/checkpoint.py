@@ -72,6 +72,8 @@ def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task], *, dis
     """
     if repeated:
         _drop_partial_set(tx, gang, repeated)
+    if not gang.count(State.PREEMPTED):
+        return
     stopped = [task for task in gang.tasks if task.state is State.PREEMPTED]
     saved = [task for task in stopped if task.saved is not None]
     if not saved:

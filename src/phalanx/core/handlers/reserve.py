@@ -67,7 +67,7 @@ def placed(tx: Changes, event: Placed) -> None:
         if refusal is not None:
             raise Conflict(f"job {gang.job.id} cannot be placed: {refusal}")
         release_gathered(tx, gang)
-        together = tuple(job for job in jobs if job != placement.job)
+        together = tuple([job for job in jobs if job != placement.job])
         workers.update(_reserve(tx, gang, placement, together))
         gangs.append(gang)
     tx.wake.update(workers)
@@ -85,9 +85,9 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
     if indices and not 0 <= min(indices) <= max(indices) < gang.size:
         return "an assignment names a task that does not exist"
     tasks = [gang.tasks[index] for index in indices]
-    taken = [task for task in tasks if task.state not in UNPLACED]
-    if taken:
-        return f"task {taken[0].id} is {taken[0].state}"
+    for task in tasks:
+        if task.state not in UNPLACED:
+            return f"task {task.id} is {task.state}"
     if len(tasks) > gang.room_to_run:
         return f"more than {gang.job.spec.max_running} tasks would run"
     if not gang.may_start_with(tasks):

@@ -172,7 +172,7 @@ def settle(tx: Changes, gang: Gang) -> None:
         work = lost_work(gang, [*_unfinished(gang, keep=keep), *repeated])
         charge_lost_work(tx, gang, cause, work)
     had_stopped = gang.count(State.PREEMPTED) > 0
-    for task in list(gang.tasks):
+    for task in () if gang.is_over else list(gang.tasks):
         if task.state not in TERMINAL:
             _settle_task(tx, gang, task, verdict, keep=keep)
     for task in repeated:

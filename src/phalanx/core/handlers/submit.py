@@ -48,7 +48,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
     check_namespace_limits(tx, spec, jobs=spec.elements, tasks=spec.elements * spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.dependencies}
-    unfinished = tuple(job for job, phase in endings.items() if phase is None)
+    unfinished = tuple([job for job, phase in endings.items() if phase is None])
     job = Job(
         id=event.job,
         name=spec.name or event.job,
@@ -100,9 +100,10 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
         raise Conflict(f"job {event.job} already exists")
     problems += unknown_queue(tx, spec)
     problems += taken_name(tx, spec)
-    problems += missing_dependencies(
-        spec, lambda job: job not in event.ended and not base.has_job(job)
-    )
+    if spec.dependencies:
+        problems += missing_dependencies(
+            spec, lambda job: job not in event.ended and not base.has_job(job)
+        )
     return problems
 
 

@@ -191,7 +191,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     @property
     def dependencies(self) -> tuple[str, ...]:
         """The jobs that it runs after, under whatever condition. Each is listed once."""
-        return tuple(dict.fromkeys(self.after + self.afterany + self.afternotok))
+        named = self.after + self.afterany + self.afternotok
+        return tuple(dict.fromkeys(named)) if named else ()
 
     @property
     def size(self) -> int:
