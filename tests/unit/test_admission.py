@@ -7,7 +7,7 @@ from tests.driver import Driver, spec
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import LimitReached
-from phalanx.core.events import CancelRequested, CronRemoved, CronSet, Submitted
+from phalanx.core.events import CancelRequested, CronRemoved, CronSet, ImagesPinned, Submitted
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.admission import CallLimit, SubmitRate
@@ -86,6 +86,17 @@ def test_a_namespace_has_specifications_of_limited_size() -> None:
     cluster.apply(Submitted("j-2", spec()), 1)
     cluster.apply(CancelRequested("j-1"), 1)
     cluster.apply(Submitted("j-3", large), 1)
+
+
+def test_a_job_with_pinned_images_counts_with_its_size_until_it_ends() -> None:
+    cluster = Cluster(CoreSettings(namespace_bytes=100_000))
+    cluster.apply(Submitted("j-1", spec(role={"image": "library/busybox:1"})), 1)
+    before = cluster.load_of("default").size_bytes
+    pinned = "library/busybox@sha256:" + 64 * "0"
+    cluster.apply(ImagesPinned("j-1", {"library/busybox:1": pinned}), 1)
+    assert cluster.load_of("default").size_bytes == before + len(pinned) - len("library/busybox:1")
+    cluster.apply(CancelRequested("j-1"), 1)
+    assert not cluster.loads
 
 
 def test_a_cron_that_replaces_another_counts_with_its_size() -> None:

@@ -277,3 +277,21 @@ def test_victims_are_evicted_for_a_whole_group() -> None:
     driver.apply(Nominated(placements, (Victim(low, driver.job(low).version),)))
     assert kept(driver, one).victims == kept(driver, two).victims
     assert kept(driver, two).assignments == (Assignment(0, "b"),)
+
+
+def test_the_time_that_a_victim_was_pending_counts_before_all_its_attempts() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", resources={"gpu": 1000})
+    low = driver.submit(gpus(2))
+    waited = []
+    for seconds in (30, 50):
+        driver.advance(seconds)
+        driver.run(low, "a", "b")
+        attempt = driver.job(low).attempt
+        assert attempt is not None
+        waited.append(attempt.waited)
+        high = driver.submit(gpus(2, priority=9))
+        driver.apply(nomination(driver, high, low))
+        driver.stop(low)
+        driver.apply(CancelRequested(high))
+    assert [each // SECOND for each in waited] == [30, 80]

@@ -72,13 +72,13 @@ class Changes:
         "forgotten",
         "gangs",
         "jobs",
-        "joined",
         "nodes",
         "now",
         "queues",
         "records",
         "replan",
         "residues",
+        "respecified",
         "seq",
         "tasks",
         "timers",
@@ -108,7 +108,7 @@ class Changes:
         self.forgotten: list[str] = []  #: finished jobs that the store may delete
         # Consequences.
         self.added: list[str] = []  #: new jobs
-        self.joined: list[str] = []  #: jobs that new members have joined
+        self.respecified: list[str] = []  #: jobs whose specification has changed
         self.verdicts: list[tuple[str, Phase]] = []  #: jobs that got their verdict
         self.timers: list[Timer] = []
         self.wake: set[str] = set()  #: workers that have new instructions
@@ -278,7 +278,7 @@ class Changes:
         for index, task in enumerate(tasks):
             if index >= len(before) or before[index] != task:
                 self.tasks[(gang.job.id, index)] = task
-        self.joined.append(gang.job.id)
+        self.respecified.append(gang.job.id)
 
     def add_tasks(self, gang: Gang, tasks: list[Task]) -> None:
         """Add tasks behind those that the gang has."""
@@ -286,7 +286,7 @@ class Changes:
         gang.counts += counted(tasks) if tasks else 0
         for task in tasks:
             self.tasks[(task.job, task.index)] = task
-        self.joined.append(gang.job.id)
+        self.respecified.append(gang.job.id)
 
     def set_worker(self, worker: Worker) -> Node:
         """Store a new version of a worker's row. The charges stay."""

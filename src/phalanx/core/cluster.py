@@ -258,9 +258,9 @@ class Cluster:
 
     def _add_loads(self, changes: Changes) -> None:
         """Count new jobs, members, elements and crons, before they are taken over."""
-        if not (changes.added or changes.joined or changes.elements or changes.crons):
+        if not (changes.added or changes.respecified or changes.elements or changes.crons):
             return
-        for name in (*changes.added, *changes.joined):
+        for name in (*changes.added, *changes.respecified):
             gang = changes.gangs[name]
             self._change_load(gang, self.gangs.get(name))
         for name in dict.fromkeys(array for array, _ in changes.elements):
@@ -346,7 +346,7 @@ class Cluster:
                 del self.nodes[worker]
 
     def _take_over_gangs(self, changes: Changes) -> None:
-        for names in (changes.added, changes.joined):
+        for names in (changes.added, changes.respecified):
             for name in names:
                 self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)

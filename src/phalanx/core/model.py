@@ -193,6 +193,7 @@ class PendingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     after: tuple[str, ...] = ()  #: dependencies that have not finished
     since: Micros | None = None  #: when the job became eligible for placement
+    waited: Micros = 0  #: how long it was pending before its earlier attempts
     not_before: Micros = 0  #: the end of the backoff
     lost_reservations: int = 0  #: in a row, before any release
     lost_because: str = ""  #: why the last of them was lost
@@ -234,7 +235,7 @@ class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     shrunk_at: Micros | None = None  #: when it last gave up tasks above its minimum
     shrink: Shrink | None = None  #: until all of these tasks have stopped
     safe_at: Micros | None = None  #: work up to here survives a stop
-    waited: Micros = 0  #: how long it was pending before its release
+    waited: Micros = 0  #: how long it was pending before its release, and before earlier ones
     warned: bool = False  #: an event says that it runs long and saves nothing
     alarms: tuple[RaisedAlarm, ...] = ()  #: by step; see `handlers/alarms.py`
 

@@ -25,11 +25,12 @@ def backoff(settings: CoreSettings, spec: JobSpec, setbacks: int) -> Micros:
     return min(settings.backoff_cap, spec.backoff << min(setbacks - 2, 32))
 
 
-def requeue(tx: Changes, gang: Gang, setbacks: int) -> None:
-    """Make the gang pending from now on, or from the end of its backoff."""
+def requeue(tx: Changes, gang: Gang, setbacks: int, waited: Micros = 0) -> None:
+    """Make the gang pending from now on, or from the end of its backoff. `waited` is how long it
+    was pending before the attempt that has ended."""
     delay = max(backoff(tx.base.settings, gang.job.spec, setbacks), _fence_delay(tx, gang))
     until = tx.now + delay
-    pending = gang.job.pending or PendingState()
+    pending = gang.job.pending or PendingState(waited=waited)
     # After a lost reservation the time already spent pending counts, but the backoff does not:
     # the schedule timeout must still come.
     since = until if pending.since is None else pending.since + delay

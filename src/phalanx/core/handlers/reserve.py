@@ -133,6 +133,7 @@ def _reserve(
         reservation=ReservationState(together),
         pending=PendingState(
             since=pending.since,
+            waited=pending.waited,
             not_before=pending.not_before,
             lost_reservations=pending.lost_reservations,
         ),
@@ -211,6 +212,7 @@ def images_pinned(tx: Changes, event: ImagesPinned) -> None:
     spec = shared_spec(with_images(gang.job.spec, event.images))
     if spec != gang.job.spec:
         tx.set_job(gang, spec=spec)
+        tx.respecified.append(gang.job.id)
         tx.record(JobImagesPinned(event.job, tuple(event.images.values())))
 
 
@@ -250,9 +252,9 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
             tx.wake_worker_of(task)
         gang.accepted = gang.missing = 0
         gang.progress = None
-        since = None if job.pending is None else job.pending.since
-        waited = 0 if since is None else max(0, tx.now - since)
-        attempt = job.attempt or AttemptState(waited=waited)
+        pending = job.pending or PendingState()
+        since = tx.now if pending.since is None else pending.since
+        attempt = job.attempt or AttemptState(waited=pending.waited + max(0, tx.now - since))
         tx.set_job(gang, satisfied=True, pending=None, reservation=None, attempt=attempt)
         workers = {task.worker for task in start_set}
         tx.record(GangStarting(job.id, job.epoch, len(start_set), len(workers)))

@@ -185,7 +185,8 @@ def settle(tx: Changes, gang: Gang) -> None:
         tasks = tuple(task.index for task in repeated)
         tx.record(DoneTasksRequeued(job.id, stopping.epoch, tasks))
     if verdict is None:
-        requeue(tx, gang, setbacks=gang.job.failures if counted else 0)
+        waited = 0 if job.attempt is None else job.attempt.waited
+        requeue(tx, gang, gang.job.failures if counted else 0, waited)
         if stopping.moves_to is not None:
             restart_at(tx, gang, stopping.moves_to)
     elif job.verdict is None:
