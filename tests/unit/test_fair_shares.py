@@ -13,7 +13,7 @@ from phalanx.plan.fairshare.division import equal_dominant_shares, water_fill
 from phalanx.plan.fairshare.queue_tree import QueueLayout
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.placement.amounts import amounts_by_row
-from phalanx.plan.state.nodes import NodeSpec, NodeTable
+from phalanx.plan.state.nodes import Floats, NodeSpec, NodeTable
 
 
 def shares_of(*queues: Queue, **capacity: int) -> FairShares:
@@ -114,6 +114,11 @@ def test_a_parent_without_a_quota_has_the_quotas_of_its_children() -> None:
     assert deserved(shares, "cpu") == pytest.approx({"lab": 7, "a": 3.5, "b": 3.5, "other": 1})
 
 
+def _order(shares: FairShares, queue: str, need: Floats) -> tuple[bool, float]:
+    branch = shares.branches[queue]
+    return not shares.stays_within_share(branch, need), shares.usage(branch, need)[1]
+
+
 @pytest.mark.parametrize(("of_a", "of_b"), [(9, 9), (5, 3), (4, 2), (100, 3)])
 def test_the_example_of_dominant_resource_fairness_gives_three_and_two_tasks(
     of_a: int, of_b: int
@@ -128,7 +133,7 @@ def test_the_example_of_dominant_resource_fairness_gives_three_and_two_tasks(
     needs = {name: amounts_by_row(task, shares.table) for name, task in tasks.items()}
     placed = {"a": 0, "b": 0}
     while True:
-        name = min(tasks, key=lambda name: shares.rank(shares.branches[name], needs[name]))
+        name = min(tasks, key=lambda name: _order(shares, name, needs[name]))
         after = shares.root.used + needs[name]
         if bool((after > shares.capacity)[shares.shared].any()):
             break

@@ -76,12 +76,17 @@ def test_an_overdue_gang_comes_before_all_queues() -> None:
     )
 
 
-def test_by_a_late_gang_its_queue_is_served_as_if_it_deserved_more() -> None:
-    late = gang("late", *WIDE, queue="own", waiting_s=2400, time_limit_s=600)
-    assert rule("late", late) == (
-        "pending for 40m, longer than half of max_wait; its queue is served as if it deserved 2.5 "
-        "times as much. wait for jobs to end, or add workers"
-    )
+def test_a_starving_gang_within_its_quota_may_exceed_the_share() -> None:
+    mine = gang("mine", task("o0", node="n2"), queue="own")
+    quotas = [{"name": name, "quota": {"gpu": 8}} for name in ("own", "other")]
+    for waiting_s, ending in (
+        (0, "or other queues leave capacity idle"),
+        (700, "other queues leave capacity idle, or it is due before their jobs"),
+    ):
+        narrow = gang("narrow", "t0", queue="own", waiting_s=waiting_s)
+        said = rule("narrow", narrow, running=[mine], queues=quotas)
+        assert said is not None
+        assert f"starts when jobs of the queue end, {ending}. " in said
 
 
 def test_a_gang_within_the_share_waits_by_no_rule() -> None:

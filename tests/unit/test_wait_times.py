@@ -1,4 +1,4 @@
-"""How long gangs may be pending before they are late or overdue, and one of a queue at a time."""
+"""How long gangs may be pending before they are overdue, and one of a queue at a time."""
 
 from tests.unit.test_scenario import gang, scenario
 
@@ -40,30 +40,22 @@ def test_the_state_remembers_how_long_starting_gangs_were_pending() -> None:
     assert state.wait_times.median(2) == 2 * MINUTE
 
 
-def test_a_gang_is_late_after_half_of_the_time_that_it_may_be_pending() -> None:
-    waits = WaitTimes().after([(3, HOUR)])
-    assert waits.late_after(POLICY, 3, 4 * HOUR) == 6 * HOUR
-    assert waits.late_after(POLICY, 3, MINUTE) == 3 * HOUR // 2
-    assert waits.late_after(POLICY, 2, 5 * MINUTE) == POLICY.starve_after
-
-
-def test_of_each_queue_the_oldest_late_gang_counts() -> None:
+def test_of_each_queue_the_oldest_overdue_gang_counts() -> None:
     limit = {"time_limit_s": 3600}
     gangs = [
-        gang("late", "l0", waiting_s=5500, **limit),
-        gang("older", "o0", "o1", waiting_s=11_000, **limit),
-        gang("other", "t0", waiting_s=5500, queue="b", **limit),
-        gang("new", "n0", waiting_s=5400, queue="c", **limit),
+        gang("overdue", "l0", waiting_s=11_500, **limit),
+        gang("older", "o0", "o1", waiting_s=12_000, **limit),
+        gang("other", "t0", waiting_s=11_000, queue="b", **limit),
+        gang("new", "n0", waiting_s=10_900, queue="c", **limit),
     ]
     queues = [{"name": name} for name in ("default", "b", "c")]
     state = scenario(pending=gangs, queues=queues, policy={"max_wait": 3}).state()
     found = survey(state.at(NOW), ())
-    assert found.late == {"older", "other"}
-    assert found.overdue == {"older"}
+    assert found.overdue == {"older", "other"}
 
 
 def test_short_gangs_with_equal_requests_do_not_hide_an_overdue_long_one() -> None:
     waiting = [gang(f"short{n}", f"s{n}", waiting_s=30 * DAY_S, time_limit_s=60) for n in range(3)]
-    endless = gang("endless", "t0", waiting_s=40 * DAY_S)
-    found = survey(scenario(pending=[*waiting, endless]).state().at(NOW), ())
-    assert found.late == {"endless"}
+    endless = gang("endless", "t0", waiting_s=43 * DAY_S)
+    state = scenario(pending=[*waiting, endless], policy={"max_wait": 3}).state()
+    assert survey(state.at(NOW), ()).overdue == {"endless"}

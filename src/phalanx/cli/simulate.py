@@ -146,7 +146,7 @@ def simulate(  # noqa: PLR0913
     nodes_limit: NodesLimit = None,
     order: Order = "priority,size,shortest",
     backfill: Backfill = Switch.ON,
-    max_wait: MaxWait = 6.0,
+    max_wait: MaxWait = 10.0,
     share_half_life: HalfLife = 0.0,
     estimate: Estimate = 1.0,
     limits: Limits = Rounding.EXACT,

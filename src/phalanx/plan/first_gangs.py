@@ -8,40 +8,34 @@ from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
 from phalanx.plan.state.planner_state import Moment
 
-#: A queue is compared with others by a late gang as if it deserved so many times as much.
-SHARES_IF_LATE = 2.5
-
 
 class QueueSurvey(NamedTuple):
     #: By queue: its buckets in their order, except those whose gangs must not start.
     keyed: dict[str, list[KeyedBucket]]
     firsts: list[Bucket]  #: the first gang of every queue, as its bucket
-    late: set[str]  #: jobs that are late, at most one of each queue
-    overdue: set[str]  #: those of them that are overdue
+    overdue: set[str]  #: jobs that are overdue, at most one of each queue
 
 
 def survey(state: Moment, never_start: Collection[Bucket]) -> QueueSurvey:
-    """Find the first gang of every queue, and the oldest late one.
+    """Find the first gang of every queue, and the oldest one that is overdue.
 
     Of gangs with equal requests only the first counts.
     """
     restricted = {bucket.first.queue for bucket in never_start}
     keyed: dict[str, list[KeyedBucket]] = {}
-    oldest: list[PendingGang] = []
+    overdue: set[str] = set()
     for queue, order in state.in_order().items():
         keyed[queue] = order.keyed
         if queue in restricted:
             keyed[queue] = [each for each in order.keyed if each[2] not in never_start]
-        may_be_late = state.now >= order.late_from
-        if may_be_late and (gang := _oldest_late(state, keyed[queue])) is not None:
-            oldest.append(gang)
-    late = {gang.job for gang in oldest}
-    overdue = {gang.job for gang in oldest if is_overdue(state, gang)}
-    return QueueSurvey(keyed, first_of_each(keyed.values()), late, overdue)
+        may_be_overdue = state.now >= order.overdue_from
+        if may_be_overdue and (gang := _oldest_overdue(state, keyed[queue])) is not None:
+            overdue.add(gang.job)
+    return QueueSurvey(keyed, first_of_each(keyed.values()), overdue)
 
 
-def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> PendingGang | None:
-    """The late gang of a queue that has been pending for longest, if there is one."""
+def _oldest_overdue(state: Moment, keyed: Iterable[KeyedBucket]) -> PendingGang | None:
+    """The overdue gang of a queue that has been pending for longest, if there is one."""
     policy, now = state.policy, state.now
     since = sorted(
         (bucket.head.since or 0, number, bucket)
@@ -49,7 +43,7 @@ def _oldest_late(state: Moment, keyed: Iterable[KeyedBucket]) -> PendingGang | N
         if now >= bucket.keys(policy)[3]
     )
     heads = (bucket.head for _, _, bucket in since)
-    return next((gang for gang in heads if is_late(state, gang)), None)
+    return next((gang for gang in heads if is_overdue(state, gang)), None)
 
 
 def first_of_each(queues: Iterable[list[KeyedBucket]]) -> list[Bucket]:
@@ -64,14 +58,6 @@ def deserve_starving(shares: FairShares, state: Moment, firsts: list[Bucket]) ->
             if is_starving(state.policy, bucket.head, state.now):
                 minimum, _ = bucket.amounts(state.table)
                 shares.deserve_at_least(bucket.first.queue, minimum)
-
-
-def is_late(state: Moment, gang: PendingGang) -> bool:
-    """Whether a gang has been pending for more than half as long as `max_wait` allows."""
-    if not state.policy.max_wait or gang.since is None:
-        return False
-    after = state.wait_times.late_after(state.policy, gang.size, gang.duration)
-    return state.now - gang.since >= after
 
 
 def is_overdue(state: Moment, gang: PendingGang) -> bool:

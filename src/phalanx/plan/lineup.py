@@ -43,9 +43,8 @@ class Lineup:
         for bucket, reason in self._never_start.items():
             work.reasons.of_bucket(bucket, 0, reason)
         self._survey = survey(work.state, self._never_start)
-        #: Jobs that are late, at most one of each queue: they go before the others of their queue.
-        #: Those of them that are overdue go before all queues.
-        self.late, self.overdue = self._survey.late, self._survey.overdue
+        #: Jobs that are overdue, at most one of each queue: they go before all others.
+        self.overdue = self._survey.overdue
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -98,7 +97,7 @@ class Lineup:
         self.has_left_out = len(turns) > policy.searches
         turns = turns[: policy.searches]
         self.turns = {bucket.head.job for _, _, bucket in turns}
-        promised = (*work.reservations.promised(), *(pending.gangs[job] for job in self.late))
+        promised = (*work.reservations.promised(), *(pending.gangs[job] for job in self.overdue))
         served = {bucket for _, _, bucket in (*best, *turns)}
         return served.union(firsts, filter(None, map(pending.bucket_of, promised)))
 
@@ -154,7 +153,10 @@ class Lineup:
             return Prospect.OPEN
         if bucket in self._served_short and self._can_be_helped(gang):
             return Prospect.OPEN
-        held_back = work.reservations.held_back((gang,), None) if may_fit else None
+        held_back = None
+        if may_fit:
+            delayed = work.starvation.delayed_by((gang,))
+            held_back = work.reservations.held_back((gang,), delayed)
         # Without a reason of its own, the bucket is explained by what is short.
         if candidate.position or held_back is not None:
             work.reasons.of_bucket(bucket, candidate.position, held_back)
@@ -175,16 +177,17 @@ class Lineup:
         """Whether a start, or a part of its queue's share, can be reserved for a gang that does not
         fit, or others may be evicted for it."""
         work, reservations = self._work, self._work.reservations
-        if gang.job in self.late or not reservations.is_full or reservations.is_promised(gang):
+        if gang.job in self.overdue or not reservations.is_full or reservations.is_promised(gang):
             return True
         if self._may_evict(gang):
             return True
         return is_starving(work.policy, gang, work.now) and work.starvation.can_reserve(gang)
 
     def _fits_beside_reserved(self, gang: PendingGang) -> bool:
-        """Whether a simple gang fits without delaying a reserved start. True if that takes more
-        than to count the places."""
+        """Whether a simple gang fits without delaying a reserved start or a starving gang. True if
+        that takes more than to count the places."""
         work = self._work
-        if work.is_limited(gang.queue) or gang.job in work.excluded:
+        if gang.queue in work.shares.limits.limited or gang.job in work.excluded:
             return True
-        return work.reservations.fits_beside(gang)
+        is_delaying = work.starvation.delayed_by((gang,)) is not None
+        return not is_delaying and work.reservations.fits_beside(gang)

@@ -36,8 +36,8 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.SHORTEST)
     starve_after: Micros = 10 * MINUTE  #: a gang that has been pending for longer is starving
     #: A gang that has been pending for so many times its time limit, and the median wait of its
-    #: size, is overdue, and late after half of that time; 0: never.
-    max_wait: float = 6.0
+    #: size, is overdue; 0: never.
+    max_wait: float = 10.0
     share_half_life: Micros = 0  #: of unused shares that are remembered; 0: none are
     min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
     move_work: float = 600.0  #: at most so many GPU-seconds are lost by the moves for one gang
@@ -51,10 +51,13 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
 
 #: Where the shortest gangs go first, a gang is ordered as if it had been submitted so many times
 #: its time limit later, so that gangs which are submitted after that do not overtake it.
-_LIMITS_LATER = 3
+_LIMITS_LATER = 1.75
 #: A gang without a time limit, or with a longer one, is compared with others as if this were its
 #: limit.
-LONGEST_LIMIT: Micros = 10 * 24 * HOUR
+LONGEST_LIMIT: Micros = 14 * 24 * HOUR
+#: Between queues, the first gang of a queue that uses its whole share is compared as if it had been
+#: submitted so much later, and of one that uses a part of its share, by that part of the time.
+WHOLE_SHARE_LATER: Micros = 14 * 24 * HOUR
 
 
 def comparable_limit(duration: Micros | None) -> Micros:
@@ -194,7 +197,7 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     @property
     def aged_at(self) -> Micros:
         """When it would have been submitted, where the shortest gangs go first."""
-        return self.created_at + _LIMITS_LATER * comparable_limit(self.duration)
+        return self.created_at + round(_LIMITS_LATER * comparable_limit(self.duration))
 
 
 class EvictionGuard(NamedTuple):

@@ -1,7 +1,7 @@
-"""The order in which gangs are served: the least served queue first, and in it its first gang.
+"""The order in which gangs are served: the first gang of the queue in which it is due first.
 
-Queues are compared level by level, from the root down, by what each of them would use once its
-first gang is placed. Only queues whose usage or first gang has changed are compared again.
+Queues are compared level by level, from the root down. Only queues whose usage or first gang has
+changed are compared again.
 """
 
 import heapq
@@ -13,13 +13,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import HOUR, Micros
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.user_shares import UserShares
-from phalanx.plan.first_gangs import SHARES_IF_LATE
-from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
-from phalanx.plan.pending import USUAL, Bucket, KeyedBucket, order_key
+from phalanx.plan.model import WHOLE_SHARE_LATER, OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.pending import USUAL, Bucket, KeyedBucket, is_starving, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 
@@ -97,12 +96,8 @@ class LineupView(Protocol):
     """What the order asks about the gangs of a pass."""
 
     @property
-    def late(self) -> Collection[str]:
-        """Jobs that come before the others of their queue."""
-
-    @property
     def overdue(self) -> Collection[str]:
-        """Those of them that come before all queues."""
+        """Jobs that come before all others, at most one of each queue."""
 
     def prospect(self, candidate: Candidate) -> Prospect: ...
 
@@ -121,7 +116,7 @@ class ServingOrder:
     ) -> None:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
-        self._late, self._overdue = lineup.late, lineup.overdue
+        self._overdue = lineup.overdue
         self._prospect = lineup.prospect
         self._drop_hopeless = lineup.drop_hopeless
         self._policy = policy
@@ -165,10 +160,10 @@ class ServingOrder:
         for queue, in_order in fitting.items():
             if self._users is not None:
                 others += in_order
-            elif self._late:
-                late = [each for each in in_order if each[2].head.job in self._late]
-                self._candidates[queue].buckets = [e for e in in_order[::-1] if e not in late]
-                others += late
+            elif self._overdue:
+                overdue = [each for each in in_order if each[2].head.job in self._overdue]
+                self._candidates[queue].buckets = [e for e in in_order[::-1] if e not in overdue]
+                others += overdue
             else:
                 self._candidates[queue].buckets = in_order[::-1]
         for key, number, bucket in others:
@@ -218,9 +213,9 @@ class ServingOrder:
         self._push(candidate, partial(self._key, line, ordered_as))
 
     def _line(self, gang: PendingGang, bucket: Bucket | None) -> int:
-        """The first key of a gang in its queue: late gangs, the others, and those that come
+        """The first key of a gang in its queue: overdue gangs, the others, and those that come
         last."""
-        if gang.job in self._late:
+        if gang.job in self._overdue:
             return USUAL - 1
         return USUAL + 1 if bucket in self._last else USUAL
 
@@ -345,12 +340,31 @@ class ServingOrder:
     def _rank(self, branch: QueueBranch, candidate: Candidate) -> _Key:
         rank = self._ranks.get(branch.queue.name)
         if rank is None:
-            queue, job = branch.queue, candidate.last.job
-            times = SHARES_IF_LATE if job in self._late else 1.0
-            need = self._need(branch, candidate)
-            above, after, before = self._shares.rank(branch, need, times)
+            queue, need = branch.queue, self._need(branch, candidate)
+            share, ratio = self._shares.usage(branch, need)
+            due = max(map(self._submitted, candidate.gangs)) + round(share * WHOLE_SHARE_LATER)
             oldest = min(gang.created_at for gang in candidate.gangs)
-            is_due = job not in self._overdue
-            rank = (is_due, above, after, -queue.priority, before, oldest, queue.name)
-            self._ranks[queue.name] = rank
+            rank = self._ranks[queue.name] = (
+                candidate.last.job not in self._overdue,
+                self._exceeds(branch, candidate, need),
+                due // HOUR,
+                -queue.priority,
+                ratio,
+                oldest,
+                queue.name,
+            )
         return rank
+
+    def _submitted(self, gang: PendingGang) -> Micros:
+        """When a gang was submitted; where the shortest go first, as if that had been later."""
+        is_by_limit = OrderKey.SHORTEST in self._policy.order
+        return gang.aged_at if is_by_limit else gang.created_at
+
+    def _exceeds(self, branch: QueueBranch, candidate: Candidate, need: Floats) -> bool:
+        """Whether a queue would use more than it deserves with a gang; with a starving gang, also
+        more than its quota."""
+        shares = self._shares
+        if shares.stays_within_share(branch, need):
+            return False
+        is_new = not is_starving(self._policy, candidate.last, self._now)
+        return is_new or not shares.stays_within_quota(branch, need)

@@ -31,7 +31,7 @@ _Key = tuple[object, ...]
 #: A request, and the label of the domains one of which must hold all of its tasks.
 FitKey = tuple[TaskRequest, str | None]
 
-#: The first key of most gangs of a queue: after those that are late, before those that come last.
+#: The first key of most gangs of a queue: after overdue ones, before those that come last.
 USUAL = 1
 
 
@@ -146,18 +146,18 @@ class Bucket:
 
     def keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
         """When its first gang starves, the order key of that gang before and from then on, and the
-        time from which it may be late, whatever the median wait is."""
+        time from which it may be overdue, whatever the median wait is."""
         if self._keys is not None:
             return self._keys
         head = self.head
-        starves_at = late_from = NEVER
+        starves_at = overdue_from = NEVER
         if head.since is not None:
             starves_at = head.since + policy.starve_after
             limit = comparable_limit(head.duration)
-            late_from = max(starves_at, head.since + round(policy.max_wait * limit) // 2)
+            overdue_from = max(starves_at, head.since + round(policy.max_wait * limit))
         before = (USUAL, *order_key(policy, head, -NEVER))
         after = (USUAL, *order_key(policy, head, NEVER))
-        self._keys = (starves_at, before, after, late_from)
+        self._keys = (starves_at, before, after, overdue_from)
         return self._keys
 
     def keyed(self, policy: PlannerPolicy, now: Micros) -> "KeyedBucket":

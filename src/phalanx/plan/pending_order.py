@@ -27,8 +27,8 @@ class QueueOrder:
         self.keyed: list[KeyedBucket] = []
         #: The times from which and before which the order is the same.
         self._since, self._until = -NEVER, NEVER
-        #: Before this time no gang is late.
-        self.late_from: Micros = NEVER
+        #: Before this time no gang is overdue.
+        self.overdue_from: Micros = NEVER
         #: The buckets whose gangs never fit, with what the empty cluster lacks for them; and the
         #: version of that cluster.
         self.never: tuple[object, dict[Bucket, Reason]] | None = None
@@ -77,17 +77,18 @@ class QueueOrder:
         new.keyed = [each for each in self.keyed if each[1] not in removed]
         more = list(added)
         if self.holds_at(now):
-            new._since, new._until, new.late_from = self._since, self._until, self.late_from
+            new._since, new._until = self._since, self._until
+            new.overdue_from = self.overdue_from
         else:
             more += (bucket for _, _, bucket in new.keyed)
             new.keyed = []
         for bucket in more:
-            starves_at, _, _, late_from = bucket.keys(policy)
+            starves_at, _, _, overdue_from = bucket.keys(policy)
             if starves_at <= now:
                 new._since = max(new._since, starves_at)
             else:
                 new._until = min(new._until, starves_at)
-            new.late_from = min(new.late_from, late_from)
+            new.overdue_from = min(new.overdue_from, overdue_from)
             new.keyed.append(bucket.keyed(policy, now))
         new.keyed.sort()
         return new

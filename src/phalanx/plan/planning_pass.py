@@ -91,10 +91,6 @@ class PlanningPass:
         self.users.use(gang, amounts)
         self.order.changed(gang.queue, freed=bool((amounts < 0).any()))
 
-    def is_limited(self, queue: str) -> bool:
-        """Whether a limit, or the reserve of a starving gang, may bind the gangs of a queue."""
-        return queue in self.shares.limits.limited or self.starvation.has_reserve(queue)
-
     def binding_limit(self, needs: Sequence[tuple[str, Floats]]) -> QueueLimit | None:
         """The limit that does not allow its queue to use so much more, all needs together."""
         limits = self.shares.limits

@@ -217,11 +217,11 @@ class StartReservations:
         return self._future.keep(gangs[0].job)
 
     def reserve(
-        self, gangs: Sequence[PendingGang], *, is_late: bool = False
+        self, gangs: Sequence[PendingGang], *, is_overdue: bool = False
     ) -> ReservedStart | None:
         """Reserve a start for a gang or group that is short of free capacity only.
 
-        Late gangs are reserved a start besides the limited number of others.
+        Overdue gangs are reserved a start besides the limited number of others.
 
         A start of the last pass is kept if it still can be. A starving gang for which there is no
         time has nodes kept free.
@@ -231,7 +231,7 @@ class StartReservations:
         if start is not None:
             return start
         is_full = self.is_full or self._attempts >= 2 * policy.heads
-        if is_full and not is_late:
+        if is_full and not is_overdue:
             return None
         self._attempts += 1
         start = self._reserve_earliest(gangs) if policy.backfill else None

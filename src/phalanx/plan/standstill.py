@@ -36,8 +36,8 @@ def plan_in_standstill(state: Moment) -> Plan | None:
         return None
     never = state.never_fitting()
     surveyed = survey(state, never)
-    serves_none = not starts and _serves_preemptors_only(state, surveyed.late, never)
-    if not serves_none and not _has_all_reservations(state, starts, surveyed.late, never):
+    serves_none = not starts and _serves_preemptors_only(state, surveyed.overdue, never)
+    if not serves_none and not _has_all_reservations(state, starts, surveyed.overdue, never):
         return None
     shares = _shares(state, never, surveyed)
     is_limited = any(state.pending.gangs[s.job].queue in shares.limits.limited for s in starts)
@@ -120,12 +120,12 @@ def _is_kept(state: Moment, start: ReservedStart) -> bool:
 def _has_all_reservations(
     state: Moment,
     starts: Collection[ReservedStart],
-    late: Collection[str],
+    overdue: Collection[str],
     never: Mapping[Bucket, Reason],
 ) -> bool:
     """Whether no gang would be reserved a start, or have nodes kept, besides those that are."""
     jobs = {start.job for start in starts}
-    if not jobs.issuperset(late):
+    if not jobs.issuperset(overdue):
         return False
     soon = state.now + state.policy.plan_every
     if sum((start.at or 0) > soon for start in starts) >= state.policy.heads:
@@ -134,13 +134,15 @@ def _has_all_reservations(
     return all(bucket.head.job in jobs or bucket in never for bucket in buckets)
 
 
-def _serves_preemptors_only(state: Moment, late: Collection[str], never: Container[Bucket]) -> bool:
+def _serves_preemptors_only(
+    state: Moment, overdue: Collection[str], never: Container[Bucket]
+) -> bool:
     """Whether a pass would serve no gang that does not fit, except to evict others for it.
 
     That is so without the known end of a running gang, which a start could be reserved for, and
-    without a starving or late gang, which nodes could be kept for.
+    without a starving or overdue gang, which nodes could be kept for.
     """
-    if late or (state.policy.backfill and state.running.ending):
+    if overdue or (state.policy.backfill and state.running.ending):
         return False
     buckets = state.pending.buckets.values()
     heads = (bucket.head for bucket in buckets if bucket not in never)

@@ -1,5 +1,5 @@
-"""How long gangs have been pending: the median of each size, and the bounds after which a gang is
-late and overdue."""
+"""How long gangs have been pending: the median of each size, and the bound after which a gang is
+overdue."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -55,11 +55,6 @@ class WaitTimes:
         to compare count as the longest."""
         longer = max(comparable_limit(duration), self.median(size))
         return max(policy.starve_after, round(policy.max_wait * longer))
-
-    def late_after(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
-        """How long a gang is pending before it is late: half as long as it may be, and at least
-        until it is starving."""
-        return max(policy.starve_after, self.bound(policy, size, duration) // 2)
 
 
 def _size_class(size: int) -> int:

@@ -337,8 +337,7 @@ _PLANNING: tuple[Option, ...] = (
         "max_wait",
         "A gang that has been pending for this many times its time limit, and this many times the"
         " median wait of gangs of its size, is overdue: workers are kept for it before all other"
-        " gangs. After half of that time it is late: its queue is compared with others as if it"
-        " deserved 2.5 times as much. 0 turns this off.",
+        " gangs. 0 turns this off.",
         form="number",
         read=read.decimal(1000),
         write=as_is,

@@ -8,7 +8,7 @@ from phalanx.core.spec.durations import short_duration
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.first_gangs import SHARES_IF_LATE, is_late, is_overdue
+from phalanx.plan.first_gangs import is_overdue
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -78,13 +78,17 @@ class ShareInUse(msgspec.Struct, frozen=True):
     resource: str
     used: int
     deserved: int
+    may_exceed: bool  #: it is starving, and within the quota of the queue
 
     def __str__(self) -> str:
         used = amount_in_words(self.resource, self.used, unit=False)
         share = amount_in_words(self.resource, self.deserved)
+        ending = "or other queues leave capacity idle"
+        if self.may_exceed:
+            ending = "other queues leave capacity idle, or it is due before their jobs"
         return (
             f"queue {self.queue} uses {used} of the {share} that it deserves; starts when jobs of "
-            "the queue end, or other queues leave capacity idle"
+            f"the queue end, {ending}"
         )
 
     @property
@@ -93,22 +97,14 @@ class ShareInUse(msgspec.Struct, frozen=True):
 
 
 class PastMaxWait(msgspec.Struct, frozen=True):
-    """It is overdue, so that it comes before all queues; or late, so that its queue may use more
-    than it deserves."""
+    """It is overdue, so that it comes before all queues."""
 
     waited: Micros
-    is_overdue: bool
 
     def __str__(self) -> str:
         waited = short_duration(self.waited / SECOND)
-        if self.is_overdue:
-            return (
-                f"pending for {waited}, longer than max_wait; workers are kept for it before all"
-                " others"
-            )
         return (
-            f"pending for {waited}, longer than half of max_wait; its queue is served as if it "
-            f"deserved {SHARES_IF_LATE} times as much"
+            f"pending for {waited}, longer than max_wait; workers are kept for it before all others"
         )
 
     @property
@@ -124,8 +120,8 @@ def share_rule(state: Moment, job: str) -> ShareRule | None:
     gang = state.pending.gangs.get(job)
     if gang is None:
         return None
-    if gang.since is not None and is_late(state, gang):
-        return PastMaxWait(state.now - gang.since, is_overdue(state, gang))
+    if gang.since is not None and is_overdue(state, gang):
+        return PastMaxWait(state.now - gang.since)
     shares = settled_shares(state)
     return _exceeded(state, gang, shares) if shares.is_contended else None
 
@@ -157,5 +153,6 @@ def _exceeded(state: Moment, gang: PendingGang, shares: FairShares) -> ShareRule
             return NoShare(queue.name, resource, want, starves_in, queue.weight > 0)
         if want > deserved:
             return LargerThanShare(queue.name, resource, want, deserved, used, starves_in)
-        return ShareInUse(queue.name, resource, used, deserved)
+        may_exceed = starves_in is None and shares.stays_within_quota(branch, need)
+        return ShareInUse(queue.name, resource, used, deserved, may_exceed)
     return None

@@ -31,7 +31,8 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
     for branch, share, demand in zip(
         tree.branches.values(), layout.last_division[1], demands, strict=True
     ):
-        branch.deserved, branch.settled_demand = share, demand
+        branch.deserved = branch.divided = share
+        branch.settled_demand = demand
 
 
 def _add_up(branch: QueueBranch) -> None:

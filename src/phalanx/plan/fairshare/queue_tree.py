@@ -98,6 +98,7 @@ class QueueBranch:
     __slots__ = (
         "children",
         "deserved",
+        "divided",
         "has_quota",
         "limit",
         "parent",
@@ -127,6 +128,8 @@ class QueueBranch:
         #: The rows that the quota names, also with 0.
         self.has_quota: Bools = _NO_ROWS
         self.deserved: Floats = _NOTHING
+        #: What the division gave it, without the rules for starving gangs and unused shares.
+        self.divided: Floats = _NOTHING
         #: The demand when what it deserves was settled.
         self.settled_demand: Floats = self.deserved
 

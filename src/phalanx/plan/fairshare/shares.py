@@ -66,21 +66,23 @@ class FairShares:
 
     # One queue
 
-    def rank(
-        self, branch: QueueBranch, need: Floats, times: float = 1.0
-    ) -> tuple[bool, float, float]:
-        """How well a queue is served once `need` is placed: whether it exceeds its share, and its
-        largest ratio of usage to deserved over all resources, then and before. `times`: as if it
-        deserved so many times as much."""
+    def usage(self, branch: QueueBranch, need: Floats) -> tuple[float, float]:
+        """The part of its share that a queue uses, at most 1; and the ratio of usage to deserved,
+        of the resource of which it is largest. 0 of nothing is 0.
+
+        A queue that deserves nothing of a resource in `need` uses its whole share.
+        """
         # Most clusters share few resources: plain numbers are faster here than arrays.
         used, deserved, more = branch.used.tolist(), branch.deserved.tolist(), need.tolist()
-        above, after, before = False, 0.0, 0.0
+        ratio, is_undeserved = 0.0, False
         for row in self._shared_rows:
-            share, both = times * deserved[row], used[row] + more[row]
-            above = above or (more[row] > 0 and both > share + EPSILON)
-            after = max(after, _ratio(both, share))
-            before = max(before, _ratio(used[row], share))
-        return above, round(after, 9), round(before, 9)
+            if deserved[row] > EPSILON:
+                ratio = max(ratio, used[row] / deserved[row])
+            elif used[row] > EPSILON:
+                ratio = math.inf
+            elif more[row] > 0:
+                is_undeserved = True
+        return (1.0 if is_undeserved else min(ratio, 1.0)), round(ratio, 9)
 
     def stays_within_share(self, branch: QueueBranch, need: Floats) -> bool:
         """Whether the queue deserves what it uses and `need` together, of every resource in it."""
@@ -116,6 +118,17 @@ class FairShares:
                     return False
         return True
 
+    def is_larger_than_division(self, queue: str, need: Floats) -> bool:
+        """Whether a gang needs more than the division gives its queue, or a queue above it: without
+        the rule for starving gangs."""
+        more = need.tolist()
+        branches = [branch for branch in self.branches[queue].path() if branch is not self.root]
+        return any(
+            more[row] > branch.divided[row] + EPSILON
+            for branch in branches
+            for row in self._shared_rows
+        )
+
     def has_full_share(self, branch: QueueBranch) -> bool:
         """Whether the queue uses everything that it deserves, and all of its quota."""
         used, entitled = branch.used.tolist(), np.maximum(branch.deserved, branch.quota).tolist()
@@ -145,10 +158,3 @@ class FairShares:
         """For each line of amounts: the largest part of the cluster's capacity of one resource."""
         shares: Floats = np.round((amounts / np.maximum(self.capacity, 1)).max(axis=1), 9)
         return shares
-
-
-def _ratio(used: float, deserved: float) -> float:
-    """The ratio of usage to deserved; 0 of nothing is 0."""
-    if used <= EPSILON:
-        return 0.0
-    return used / deserved if deserved else math.inf

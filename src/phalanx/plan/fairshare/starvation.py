@@ -55,9 +55,6 @@ class StarvationReserve:
         lasting = self._running.used_without_end(gang.queue) * (need > 0)
         return shares.share_could_hold(gang.queue, need + lasting)
 
-    def has_reserve(self, queue: str) -> bool:
-        return queue in self._reserves
-
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """The starving gang whose reserve these gangs would use beyond its start time."""
         for gang in gangs:

@@ -209,7 +209,7 @@ class VictimSearch:
 
     def _is_young(self, gang: RunningGang) -> bool:
         """Whether other queues must not reclaim the gang yet: it has run for less than
-        `min_runtime`, or for less than it was pending, if it was late or larger than the share
+        `min_runtime`, or for less than it was pending, if it was overdue or larger than the share
         of its queue."""
         has_run = self._now - gang.started_at
         if has_run < self._policy.min_runtime:
@@ -222,10 +222,10 @@ class VictimSearch:
             return False
         ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
         duration = max(ends) - gang.started_at if ends else None
-        if policy.max_wait and gang.waited >= self._waits.late_after(policy, gang.size, duration):
+        if policy.max_wait and gang.waited >= self._waits.bound(policy, gang.size, duration):
             return True
         total = self._gangs.total(gang.job)
-        return not self._shares.share_could_hold(gang.queue, total)
+        return self._shares.is_larger_than_division(gang.queue, total)
 
     def _sort(self, units: list[EvictionUnit]) -> None:
         """Sort candidates, the first to be evicted first.

@@ -138,7 +138,8 @@ class Serving:
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         work = self._work
-        reserved = work.reservations.reserve(gangs, is_late=gangs[0].job in work.lineup.late)
+        is_overdue = gangs[0].job in work.lineup.overdue
+        reserved = work.reservations.reserve(gangs, is_overdue=is_overdue)
         if len(gangs) == 1 and is_starving(work.policy, gangs[0], work.now):
             work.starvation.reserve(gangs[0], None if reserved is None else reserved.at)
 
