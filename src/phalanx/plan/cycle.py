@@ -53,7 +53,7 @@ def plan_whole(moment: Moment) -> Plan:
     placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
     served = {placement.job for placements in placed for placement in placements} | work.excluded
     broken = work.reservations.broken(starts, served)
-    return Plan(
+    made = Plan(
         moment.now,
         decisions,
         work.reasons,
@@ -62,6 +62,8 @@ def plan_whole(moment: Moment) -> Plan:
         broken,
         work.unused_shares,
     )
+    work.close()
+    return made
 
 
 def decision_for(state: PlannerState, now: Micros, job: str) -> Reserve | Evict | Gather | None:

@@ -152,6 +152,24 @@ def end_of(at: Micros, duration: Micros | None) -> Micros:
     return NEVER if duration is None else at + duration
 
 
+class UnreservedCapacity:
+    """Free capacity at future times, whatever is reserved."""
+
+    def __init__(self, running: RunningGangs, capacity: PassCapacity) -> None:
+        self._running = running
+        self._capacity = capacity
+
+    @cached_property
+    def ends(self) -> EndTimes:
+        return EndTimes(self._running)
+
+    def at(self, time: Micros) -> FreeCapacity:
+        """What is free once all tasks that end by this time are gone."""
+        capacity = self._capacity.soon.fork()
+        self.ends.free_by(time, capacity)
+        return capacity
+
+
 class CapacityTimeline:
     """Free capacity at future times, less what a list of reservations takes.
 
@@ -159,8 +177,8 @@ class CapacityTimeline:
     reserved start.
     """
 
-    def __init__(self, future: "FutureCapacity") -> None:
-        self._future = future
+    def __init__(self, unreserved: UnreservedCapacity) -> None:
+        self._unreserved = unreserved
         self.reservations: list[Reservation] = []
         self._at: dict[Micros, FreeCapacity] = {}
         #: Times at which reserved gangs may have other places than those that were reserved.
@@ -171,7 +189,7 @@ class CapacityTimeline:
         run then have their places. A reservation that cannot be kept is dropped."""
         capacity = self._at.get(time)
         if capacity is None:
-            capacity = self._future.without_reservations(time)
+            capacity = self._unreserved.at(time)
             running = [r for r in self.reservations if r.runs_at(time)]
             if not _take_all(running, capacity):
                 self._rearranged.add(time)
@@ -248,18 +266,18 @@ class FutureCapacity:
 
     def __init__(self, running: RunningGangs, capacity: PassCapacity) -> None:
         self._running = running
-        self._capacity = capacity
         self._table = capacity.present.table
+        self._unreserved = UnreservedCapacity(running, capacity)
         #: With the reservations that were made or kept in this pass. Gangs that start now and would
         #: still run at a reserved start take their places from it.
-        self.binding = CapacityTimeline(self)
+        self.binding = CapacityTimeline(self._unreserved)
         #: With promises too, to find the time of a new reservation.
-        self._planned = CapacityTimeline(self)
+        self._planned = CapacityTimeline(self._unreserved)
         self._promises: dict[str, Reservation] = {}
 
-    @cached_property
+    @property
     def ends(self) -> EndTimes:
-        return EndTimes(self._running)
+        return self._unreserved.ends
 
     def times(self) -> list[Micros]:
         """The times at which places become free: tasks end, or reserved gangs do."""
@@ -371,12 +389,6 @@ class FutureCapacity:
         """Add a reservation whose places are free."""
         self._planned.add(reservation)
         self.binding.add(reservation)
-
-    def without_reservations(self, time: Micros) -> FreeCapacity:
-        """What is free at a time, whatever is reserved."""
-        capacity = self._capacity.soon.fork()
-        self.ends.free_by(time, capacity)
-        return capacity
 
 
 def start_at(at: Micros, job: str, trials: Sequence[PlacementTrial]) -> ReservedStart:

@@ -259,7 +259,7 @@ class ServingOrder:
         if name in self._next:
             return self._next[name]
         best = self._first_of(name) if name in self._candidates else None
-        if branch.children:
+        if self._shares.tree.below(branch):
             best = self._best(branch, best)
         self._next[name] = best
         return best
@@ -296,7 +296,7 @@ class ServingOrder:
         below = self._below.get(name)
         if below is None:
             below = self._below[name] = {}
-            self._stale[name] = dict.fromkeys(branch.children)
+            self._stale[name] = dict.fromkeys(self._shares.tree.below(branch))
         stale = self._stale[name]
         while stale:
             child, _ = stale.popitem()

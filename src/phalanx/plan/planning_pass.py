@@ -52,6 +52,11 @@ class PlanningPass:
         #: Jobs that expired, released places or were evicted; they are given nothing in this pass.
         self.excluded: set[str] = set()
 
+    def close(self) -> None:
+        """Let go of the parts of the pass. They refer to each other and to the pass, and would
+        otherwise stay in memory until the garbage collector finds them."""
+        vars(self).clear()
+
     def _users(self) -> UserShares:
         """What the users of each queue have; places that are gathered or kept count."""
         users = UserShares(self.state.running.used_by_user, self.shares)

@@ -120,24 +120,24 @@ def _address_port(tx: Changes, node: Node, first: int | None, other: int | None)
     return port if port is None or port != other else _pick_port(tx, node, port + 1, _LAST_PORT)
 
 
+def _while_reserved(pending: PendingState) -> PendingState:
+    """What a job that may become pending again remembers while it is reserved."""
+    return PendingState(
+        since=pending.since,
+        waited=pending.waited,
+        not_before=pending.not_before,
+        lost_reservations=pending.lost_reservations,
+    )
+
+
 def _reserve(
     tx: Changes, gang: Gang, placement: Placement, together: tuple[str, ...]
 ) -> Iterable[str]:
     """Reserve a start set under a new epoch. Returns its workers."""
     job = gang.job
     epoch = job.epoch + 1
-    pending = job.pending or PendingState()
-    tx.set_job(
-        gang,
-        epoch=epoch,
-        reservation=ReservationState(together),
-        pending=PendingState(
-            since=pending.since,
-            waited=pending.waited,
-            not_before=pending.not_before,
-            lost_reservations=pending.lost_reservations,
-        ),
-    )
+    pending = _while_reserved(job.pending or PendingState())
+    tx.set_job(gang, epoch=epoch, reservation=ReservationState(together), pending=pending)
     gang.accepted = gang.missing = 0
     has_port = any(
         task.place is not None and task.place.port is not None for task in gang.members()

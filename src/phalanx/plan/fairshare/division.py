@@ -17,8 +17,8 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
     Nothing is computed if all queues demand as much as in the last division.
     """
     layout = tree.layout
-    for child in tree.root.children:
-        _add_up(child)
+    for child in tree.below(tree.root):
+        _add_up(tree, child)
     tree.root.deserved = capacity
     demands = np.minimum(tree.used + tree.requested, layout.limits)
     inputs = (demands.tobytes(), capacity.tobytes(), shared.tobytes())
@@ -35,10 +35,10 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
         branch.settled_demand = demand
 
 
-def _add_up(branch: QueueBranch) -> None:
+def _add_up(tree: QueueTree, branch: QueueBranch) -> None:
     """Add the requests of the children, within their limits, to the parent."""
-    for child in branch.children:
-        _add_up(child)
+    for child in tree.below(branch):
+        _add_up(tree, child)
         branch.requested += np.maximum(child.demand - child.used, 0.0)
 
 

@@ -1,6 +1,6 @@
 """The tree of queues, with the amounts of each queue by row of the node table."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -96,7 +96,6 @@ class QueueBranch:
     """A queue together with the queues below it."""
 
     __slots__ = (
-        "children",
         "deserved",
         "divided",
         "has_quota",
@@ -119,7 +118,6 @@ class QueueBranch:
     ) -> None:
         self.queue = queue
         self.parent: QueueBranch | None = None
-        self.children: list[QueueBranch] = []
         self.used = used
         #: Amounts of the pending gangs that could start, and of tasks that running gangs could add.
         self.requested = requested
@@ -158,6 +156,9 @@ class QueueTree:
             layout.queues, self.used, self.requested, layout.limits, layout.quotas, strict=True
         )
         self.branches = {line[0].name: QueueBranch(*line) for line in lines}
+        #: By queue that has queues below it, and for the root: their branches. A branch knows only
+        #: the one above it, so that a tree is freed without the garbage collector.
+        self.children: dict[str, list[QueueBranch]] = {}
         nothing = np.zeros((4, layout.limits.shape[1]))
         self.root = QueueBranch(_ROOT, *nothing)
         self.root.limit = np.full(len(nothing[0]), np.inf)
@@ -169,8 +170,12 @@ class QueueTree:
         for branch, above, has_quota in zip(branches, layout.above, layout.has_quotas, strict=True):
             branch.has_quota, branch.deserved, branch.settled_demand = has_quota, deserved, deserved
             branch.parent = self.root if above is None else branches[above]
-            branch.parent.children.append(branch)
+            self.children.setdefault(branch.parent.queue.name, []).append(branch)
         self._sides: dict[tuple[str, str], tuple[list[QueueBranch], list[QueueBranch]]] = {}
+
+    def below(self, branch: QueueBranch) -> Sequence[QueueBranch]:
+        """The branches right below a branch."""
+        return self.children.get(branch.queue.name, ())
 
     def sides(self, first: str, second: str) -> tuple[list[QueueBranch], list[QueueBranch]]:
         """The branches from each of two queues up to, but without, their lowest common ancestor."""

@@ -33,7 +33,7 @@ class QuotaDemand:
         demand = self._by_queue.get(name)
         if demand is None:
             demand = np.zeros(len(branch.quota))
-            if branch.has_quota.any() and not branch.children:
+            if branch.has_quota.any() and not self._shares.tree.below(branch):
                 demand = np.minimum(self._of_gangs_within(branch), branch.settled_demand)
             demand = self._by_queue[name] = np.minimum(demand, branch.quota)
         return demand

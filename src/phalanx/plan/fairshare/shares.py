@@ -48,7 +48,7 @@ class FairShares:
         """The shares that the queues would have if each of them requested the whole cluster."""
         full = FairShares(self.tree.layout, self.table)
         for branch in full.branches.values():
-            if not branch.children:
+            if not full.tree.below(branch):
                 branch.requested += self.capacity
         full.settle()
         return full

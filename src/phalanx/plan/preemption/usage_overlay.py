@@ -105,7 +105,7 @@ class _LeafQueues:
     """The queues without children, one row for each, as they are before any victim is chosen."""
 
     def __init__(self, shares: FairShares, quota_demand: QuotaDemand, preemptor: Preemptor) -> None:
-        leaves = [branch for branch in shares.branches.values() if not branch.children]
+        leaves = [branch for branch in shares.branches.values() if not shares.tree.below(branch)]
         names = [branch.queue.name for branch in leaves]
         nothing = np.zeros(len(shares.capacity))
         self.rows = {name: row for row, name in enumerate(names)}
