@@ -179,6 +179,7 @@ class PlannerLoop:
     def _reject(self, cause: str) -> None:
         self.rejected[cause] += 1
         self._telemetry.rejected(cause)
+        self._changed.set()
 
 
 #: Why gathered places are released.

@@ -239,6 +239,7 @@ class Replay:
                 self.apply(event_of(decision))
             except CoreError as error:
                 self.rejected[type(error).__name__] += 1
+                self._replan = True
                 continue
             if isinstance(decision, Reserve):
                 self._start(placement.job for placement in decision.placements)

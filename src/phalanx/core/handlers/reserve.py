@@ -71,7 +71,6 @@ def placed(tx: Changes, event: Placed) -> None:
         workers.update(_reserve(tx, gang, placement, together))
         gangs.append(gang)
     tx.wake.update(workers)
-    tx.replan = True
     # On a single worker there is no rendezvous to prepare, so the start needs no barrier.
     if len(workers) == 1 and all(gang.missing for gang in gangs):
         is_prepared_first = any(gang.job.spec.is_prepared_first for gang in gangs)
