@@ -140,8 +140,11 @@ def _take_all(reservations: Sequence[Reservation], capacity: FreeCapacity) -> bo
     known = [group for group in places if group is not None]
     if len(known) < len(places):
         return False
+    if not known:
+        return True
     capacity.vacate_groups(known, -1)
-    if all(capacity.has_free(group, 0) for group in known):
+    nodes = np.concatenate([group.nodes for group in known])
+    if capacity.free[:, nodes].min() >= 0:
         return True
     capacity.vacate_groups(known)
     return False

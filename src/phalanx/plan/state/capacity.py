@@ -33,7 +33,6 @@ _BREAKING = 0.3
 #: What is left of the GPU that it shares counts so much.
 _REMAINDER = 0.05
 _NO_NODES: Ints = np.zeros(0, np.int64)
-_SHORTEST_LOG = 64
 #: With so few nodes, counting all of them is cheaper than finding those that have changed.
 _FEW_NODES = 2 * BLOCK
 #: So few changes are sorted faster than they are marked in a column of all nodes.
@@ -150,8 +149,8 @@ class FreeCapacity:
         #: By request: the number of tasks that fit, and the changes that are included.
         self._totals: dict[TaskRequest, tuple[CapacityChange, int]] = {}
         #: Nodes that have changed, in order, some of them more than once.
-        self._log: Ints = _NO_NODES
-        self._logged = 0
+        self._log: list[Ints] = []
+        self._logged = 0  #: number of nodes in the log
         self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
         #: By length of the own log and of the origin's: the changes since then.
         self._changes: dict[tuple[int, int], CapacityChange] = {}
@@ -184,19 +183,15 @@ class FreeCapacity:
         """The same capacity of a fork of the table; both go on from the counts so far."""
         fork = FreeCapacity(table, empty=self._empty)
         fork._fits, fork._leftovers = self._fits.copy(), self._leftovers.copy()
-        fork._log, fork._logged = self._log[: self._logged].copy(), self._logged
+        fork._log, fork._logged = self._log.copy(), self._logged
         fork.placed = None if self.placed is None else self.placed.fork()
         self._owner = object()
         return fork
 
     def note(self, nodes: Ints) -> None:
         """Record that these nodes have changed."""
-        end = self._logged + len(nodes)
-        if end > len(self._log):
-            more = max(end, len(self._log), _SHORTEST_LOG)
-            self._log = np.concatenate((self._log, np.zeros(more, np.int64)))
-        self._log[self._logged : end] = nodes
-        self._logged = end
+        self._log.append(nodes)
+        self._logged += len(nodes)
         self._sums = None
         self._changes.clear()
 
@@ -206,6 +201,7 @@ class FreeCapacity:
         self._leftovers.clear()
         self._changes.clear()
         self._sums = None
+        self._log.clear()
         self._logged = 0
 
     @property
@@ -323,21 +319,28 @@ class FreeCapacity:
 
     def _is_unchanged(self) -> bool:
         """Whether a fork and its origin are still equal."""
-        return not self._logged and len(self._origins_log()) == 0
+        origin = self._origin
+        return not self._logged and (origin is None or origin.version <= self._forked_at)
 
-    def _origins_log(self) -> Ints:
-        """The nodes of the origin that have changed since the fork."""
-        if self._origin is None:
-            return _NO_NODES
-        return self._origin._log[self._forked_at : self._origin._logged]  # noqa: SLF001
+    def _logged_since(self, length: int) -> list[Ints]:
+        """The nodes logged after that length of the log."""
+        found: list[Ints] = []
+        left = self._logged - length
+        for nodes in reversed(self._log):
+            if left <= 0:
+                break
+            found.append(nodes)
+            left -= len(nodes)
+        return found
 
     def _changed(self, since: int) -> CapacityChange:
         """Nodes logged after that length of the log; with -1, those that differ from the origin."""
-        others = self._origins_log() if since < 0 else _NO_NODES
-        key = since, len(others)
+        origin = self._origin if since < 0 else None
+        key = since, 0 if origin is None else origin.version
         known = self._changes.get(key)
         if known is None:
-            logged = np.concatenate((self._log[max(since, 0) : self._logged], others))
+            others = () if origin is None else origin._logged_since(self._forked_at)  # noqa: SLF001
+            logged = np.concatenate((_NO_NODES, *self._logged_since(max(since, 0)), *others))
             if len(logged) <= _FEW_CHANGES:
                 nodes = np.array(sorted({*logged.tolist()}), np.int64)
                 blocks = np.array(sorted({node // BLOCK for node in nodes.tolist()}), np.int64)
@@ -508,10 +511,10 @@ class FreeCapacity:
             free[vector.rows[:, None], nodes] += sign * vector.amounts[:, None] * counts
             self.note(nodes)
 
-    def has_free(self, group: OccupantGroup, times: int = 1) -> bool:
-        """Whether these tasks could be placed so many times, on nodes that are open."""
+    def has_free(self, group: OccupantGroup) -> bool:
+        """Whether these tasks could be placed, on nodes that are open."""
         free = self.free[group.vector.rows[:, None], group.nodes]
-        return bool((free >= times * group.vector.amounts[:, None] * group.counts).all())
+        return bool((free >= group.vector.amounts[:, None] * group.counts).all())
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
