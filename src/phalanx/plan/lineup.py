@@ -109,7 +109,7 @@ class Lineup:
     def _may_evict(self, gang: PendingGang) -> bool:
         """Whether others may be evicted or moved for a gang, as far as a glance can tell."""
         work = self._work
-        if work.movable_queues and work.is_fragmented(gang):
+        if work.may_be_helped_by_moves(gang):
             return True
         return work.search.might_find(gang.queue, gang.priority) and work.may_evict(gang)
 

@@ -1,4 +1,4 @@
-"""The order in which gangs are served: the first gang of the queue in which it is due first.
+"""The order in which gangs are served: that queue goes next whose first gang is due first.
 
 Queues are compared level by level, from the root down. Only queues whose usage or first gang has
 changed are compared again.
