@@ -317,8 +317,9 @@ function take(events) {
 async function loadServers() {
   const servers = await get("/servers", { signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => null);
   if (!servers) return;
+  // Standbys are shown once the page could move to them.
+  await others.know(servers);
   state.servers = servers;
-  others.know(servers);
   draw();
 }
 

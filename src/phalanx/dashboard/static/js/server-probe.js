@@ -17,3 +17,5 @@ self.onmessage = async ({ data: urls }) => {
   const all = await Promise.all(urls.map(answers));
   self.postMessage(urls[all.indexOf(true)] ?? null);
 };
+
+self.postMessage(null); // it is loaded
