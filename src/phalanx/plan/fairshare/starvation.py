@@ -1,6 +1,7 @@
-"""The part of a queue's share that is reserved for a starving gang of that queue.
+"""The part of a queue's share that is reserved for a starving gang of that queue, and the limit
+that is reserved for an overdue one.
 
-Smaller gangs behind the starving one could otherwise use the share again and again, and the queue
+Smaller gangs behind it could otherwise use the share or the limit again and again, and the queue
 would never have enough of it left for the large gang.
 """
 
@@ -14,7 +15,7 @@ from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
-from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.nodes import EPSILON, Floats
 from phalanx.plan.state.running import RunningGangs
 
 
@@ -25,14 +26,23 @@ class _Reserve(NamedTuple):
     start: ReservedStart
 
 
+class _LimitReserve(NamedTuple):
+    """The limit of a queue for one resource, and the gang that nothing else may use it before."""
+
+    row: int
+    start: ReservedStart
+
+
 class StarvationReserve:
-    """At most one reserve per queue, for the first starving gang in it."""
+    """At most one reserve of its share per queue, for the first starving gang in it, and one of its
+    limit, for the first overdue gang that waits for it."""
 
     def __init__(self, shares: FairShares, running: RunningGangs, now: Micros) -> None:
         self._shares = shares
         self._running = running
         self._now = now
         self._reserves: dict[str, _Reserve] = {}
+        self._limits: dict[str, _LimitReserve] = {}
 
     def reserve(self, gang: PendingGang, start_at: Micros | None) -> None:
         """Reserve a part of the share for a starving gang, if `can_reserve`."""
@@ -55,8 +65,38 @@ class StarvationReserve:
         lasting = self._running.used_without_end(gang.queue) * (need > 0)
         return shares.share_could_hold(gang.queue, need + lasting)
 
+    def reserve_limit(self, gang: PendingGang, queue: str, resource: str) -> None:
+        """Let nothing else use the limit of a queue before an overdue gang, if the limit holds the
+        gang once all work with a known end has ended."""
+        shares = self._shares
+        row = shares.table.rows[resource]
+        lasting = sum(
+            float(self._running.used_without_end(name)[row])
+            for name in self._running.queues()
+            if any(branch.queue.name == queue for branch in shares.branches[name].path())
+        )
+        need = float(minimum_amounts(gang, shares.table)[row])
+        if lasting + need <= float(shares.branches[queue].limit[row]) + EPSILON:
+            start = ReservedStart(gang.job, (), None)
+            self._limits.setdefault(queue, _LimitReserve(row, start))
+
+    def _delayed_at_limit(self, gang: PendingGang) -> ReservedStart | None:
+        """The overdue gang that waits for a limit which this one would use."""
+        if not self._limits:
+            return None
+        need = minimum_amounts(gang, self._shares.table)
+        for branch in self._shares.branches[gang.queue].path():
+            reserve = self._limits.get(branch.queue.name)
+            if reserve is not None and need[reserve.row] > 0:
+                return reserve.start
+        return None
+
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
-        """The starving gang whose reserve these gangs would use beyond its start time."""
+        """The starving gang whose reserve these gangs would use beyond its start time, or the
+        overdue gang that waits for a limit which they would use."""
+        for gang in gangs:
+            if (start := self._delayed_at_limit(gang)) is not None:
+                return start
         for gang in gangs:
             reserve = self._reserves.get(gang.queue)
             if reserve is None or self._ends_by(gang, reserve.start.at):
@@ -84,9 +124,11 @@ class StarvationReserve:
         """Amounts that the queue may use without touching the reserve, by row."""
         reserve = self._reserves.get(queue)
         branch = self._shares.branches[queue]
-        if reserve is None:
-            return np.full(len(branch.used), np.inf)
-        left = branch.deserved - branch.used - reserve.need
-        headroom: Floats = np.where(reserve.need > 0, left, np.inf)
-        headroom[~self._shares.shared] = np.inf
+        headroom: Floats = np.full(len(branch.used), np.inf)
+        if reserve is not None:
+            left = branch.deserved - branch.used - reserve.need
+            headroom = np.where((reserve.need > 0) & self._shares.shared, left, np.inf)
+        for above in branch.path() if self._limits else ():
+            if (of_limit := self._limits.get(above.queue.name)) is not None:
+                headroom[of_limit.row] = 0.0
         return headroom

@@ -84,9 +84,7 @@ class Serving:
             if moves or (may_evict and self.evictions.search(gangs)):
                 self._serve_next(candidate)
                 return
-        reason = None
-        if candidate.queue in work.shares.limits.limited:
-            reason = work.binding_limit(minimum_needs(work, gangs))
+        reason = self._binding_limit(gangs)
         if reason is None:
             self._reserve_start(gangs)
         self._explain(candidate, reason)
@@ -124,7 +122,7 @@ class Serving:
         """Why a candidate cannot start; None: too little is free. In that case a start is reserved
         for it. `delayed` is a starving gang that it would delay."""
         work, gang = self._work, gangs[0]
-        reason: Reason | None = work.binding_limit(minimum_needs(work, gangs))
+        reason: Reason | None = self._binding_limit(gangs)
         reason = reason or work.reservations.held_back(gangs, delayed)
         if isinstance(reason, HeldBack):
             work.reservations.keep_promise(gangs)
@@ -135,6 +133,14 @@ class Serving:
         if all(each.strict and each.nomination is None for each in gangs):
             self._reserve_start(gangs)
         return reason
+
+    def _binding_limit(self, gangs: Sequence[PendingGang]) -> QueueLimit | None:
+        """The limit that a candidate would exceed; it is reserved for a gang that is overdue."""
+        work, gang = self._work, gangs[0]
+        binding = work.binding_limit(minimum_needs(work, gangs))
+        if binding is not None and gang.job in work.lineup.overdue:
+            work.starvation.reserve_limit(gang, binding.queue, binding.resource)
+        return binding
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         work = self._work
