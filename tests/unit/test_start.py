@@ -6,6 +6,7 @@ from tests.driver import Driver, spec
 from phalanx.core.errors import Conflict, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import (
     Accepted,
+    CancelRequested,
     CheckpointSaved,
     Claimed,
     Event,
@@ -682,3 +683,12 @@ def test_what_a_worker_prepares_is_recorded_once() -> None:
         "pulling image train:1"
     ]
     assert not again.has_rows
+
+
+def test_a_reservation_asks_for_no_plan_and_the_end_of_its_gang_does() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec(2))
+    placement = Placement(job, driver.job(job).version, (Assignment(0, "a"), Assignment(1, "b")))
+    assert not driver.apply(Placed((placement,))).replan
+    assert driver.apply(CancelRequested(job)).replan
