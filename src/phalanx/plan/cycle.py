@@ -42,7 +42,7 @@ def plan_whole(moment: Moment) -> Plan:
     """The plan, also in a standstill."""
     work = _begin(moment)
     serving = Serving(work)
-    while (candidate := work.order.pop()) is not None:
+    while not serving.is_over() and (candidate := work.order.pop()) is not None:
         serving.serve(candidate)
     grow(work)
     limits = work.shares.limits.remaining()

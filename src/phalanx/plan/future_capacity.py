@@ -329,12 +329,17 @@ class FutureCapacity:
         """Whether the gang has a promise, and its turn has not come."""
         return job in self._promises
 
+    def has_place(self, job: str) -> bool:
+        """Whether the places of a promised gang have not been taken by gangs that start now."""
+        return self._promises[job] in self._planned.reservations
+
     def keep(self, job: str) -> ReservedStart | None:
-        """Make the promise of a gang binding; None, and no longer promised, if it has none or its
-        places are taken."""
+        """Make the promise of a gang binding; its start, also if it is binding already. None, and
+        no longer promised, if it has none or its places are taken."""
         promise = self._promises.pop(job, None)
         if promise is None:
-            return None
+            reserved = (reservation.start for reservation in self.binding.reservations)
+            return next((start for start in reserved if start.job == job), None)
         if promise in self._planned.reservations and self.binding.add(promise):
             return promise.start
         self._planned.withdraw(promise)

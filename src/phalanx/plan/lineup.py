@@ -137,6 +137,22 @@ class Lineup:
         for member in group.members:
             work.reasons.explicit[member.job] = reason
 
+    def has_places(self, bucket: Bucket) -> bool:
+        """Whether enough is free for a gang of the bucket, as far as a count of places can tell."""
+        return self._work.capacity.has_places(bucket.fit_key, bucket.need)
+
+    def leaves_only_promises(self) -> bool:
+        """Whether for gangs that do not fit nothing can be done, except to keep the starts that are
+        reserved for them."""
+        work, reservations = self._work, self._work.reservations
+        if self.turns or not work.state.cursor.is_at_start or work.movable_queues:
+            return False
+        if not all(map(reservations.is_reserved, self.overdue)):
+            return False
+        if reservations.is_full:
+            return True
+        return all(reservations.is_reserved(bucket.head.job) for bucket in self._served_short)
+
     def prospect(self, candidate: Candidate) -> Prospect:
         """Whether a candidate is served, or too little is free for it or it would delay a reserved
         start, and nothing can be done about it.
@@ -146,7 +162,7 @@ class Lineup:
         work, bucket, gang = self._work, candidate.bucket, candidate.last
         if bucket is None:
             return Prospect.OPEN
-        may_fit = work.capacity.has_places(bucket.fit_key, bucket.need)
+        may_fit = self.has_places(bucket)
         if not may_fit and not candidate.position and bucket not in self._served_short:
             return Prospect.HOPELESS
         if may_fit and (not bucket.need or self._fits_beside_reserved(gang)):

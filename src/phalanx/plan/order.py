@@ -5,7 +5,7 @@ changed are compared again.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -88,8 +88,15 @@ class _QueueCandidates:
             heapq.heappop(self.heap)
 
     def __contains__(self, bucket: Bucket) -> bool:
-        found = any(each[2] is bucket for each in self.buckets)
-        return found or any(_candidate(entry).bucket is bucket for entry in self.heap)
+        return any(each is bucket for each in self.all_buckets())
+
+    def all_buckets(self) -> Iterator[Bucket | None]:
+        """The bucket of every candidate; None: a group, or a gang that grows."""
+        for _, _, bucket in self.buckets:
+            yield bucket
+        for entry in self.heap:
+            candidate = entry[2]
+            yield candidate.bucket if isinstance(candidate, Candidate) else candidate
 
 
 class LineupView(Protocol):
@@ -98,6 +105,9 @@ class LineupView(Protocol):
     @property
     def overdue(self) -> Collection[str]:
         """Jobs that come before all others, at most one of each queue."""
+
+    def has_places(self, bucket: Bucket) -> bool:
+        """Whether enough may be free for a gang of the bucket."""
 
     def prospect(self, candidate: Candidate) -> Prospect: ...
 
@@ -117,6 +127,7 @@ class ServingOrder:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
         self._overdue = lineup.overdue
+        self._has_places = lineup.has_places
         self._prospect = lineup.prospect
         self._drop_hopeless = lineup.drop_hopeless
         self._policy = policy
@@ -141,6 +152,22 @@ class ServingOrder:
     def __contains__(self, bucket: Bucket) -> bool:
         """Whether a gang of the bucket is still to be served."""
         return bucket in self._candidates[bucket.first.queue]
+
+    def is_exhausted(self) -> bool:
+        """Whether too little is free for all candidates that are left."""
+        has_places = self._has_places
+        for own in self._candidates.values():
+            for bucket in own.all_buckets():
+                if bucket is None or has_places(bucket):
+                    return False
+        return True
+
+    def left(self) -> Iterator[Candidate]:
+        """The candidates that are left, except first gangs of buckets."""
+        for own in self._candidates.values():
+            for entry in own.heap:
+                if isinstance(candidate := entry[2], Candidate):
+                    yield candidate
 
     def add_buckets(
         self, fitting: Mapping[str, list[KeyedBucket]], short: Collection[KeyedBucket]

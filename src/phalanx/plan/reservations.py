@@ -90,6 +90,14 @@ class StartReservations:
     def is_promised(self, gang: PendingGang) -> bool:
         return self._future.is_promised(gang.job)
 
+    def is_reserved(self, job: str) -> bool:
+        """Whether a start or nodes are reserved for a gang, or it was promised a start."""
+        if self._future.is_promised(job):
+            return True
+        starts = (reservation.start for reservation in self._future.binding.reservations)
+        kept = (start for kept in self._kept for start in kept.starts)
+        return any(start.job == job for start in (*starts, *kept))
+
     def starts(self) -> tuple[ReservedStart, ...]:
         """The reserved start of every gang, also of each gang of a group, the earliest first."""
         reserved = [
@@ -215,6 +223,14 @@ class StartReservations:
     def keep_promise(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """Keep the start that the last pass reserved; None if there is none, or it cannot be."""
         return self._future.keep(gangs[0].job)
+
+    def keep_promises(self) -> bool:
+        """Keep all starts that the last pass reserved and for which no turn has come; False if one
+        of them cannot be kept."""
+        jobs = [gang.job for gang in self.promised()]
+        if not all(map(self._future.has_place, jobs)):
+            return False
+        return None not in [self._future.keep(job) for job in jobs]
 
     def reserve(
         self, gangs: Sequence[PendingGang], *, is_overdue: bool = False

@@ -8,23 +8,28 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.amounts import amounts_by_row
 from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.reclaim import protected_rows, unprotected
 from phalanx.plan.state.nodes import Bools, Floats
-from phalanx.plan.state.running import EvictableOfQueue, Occupancy, RunningGangs
+from phalanx.plan.state.planner_state import Moment
+from phalanx.plan.state.running import EvictableOfQueue, Occupancy
 
 
 class EvictableGangs:
     """Running gangs, and gangs with gathered places, less what was evicted in this pass."""
 
-    def __init__(
-        self, running: RunningGangs, gathered: Iterable[Occupancy], shares: FairShares
-    ) -> None:
-        self._running = running
+    def __init__(self, state: Moment, gathered: Iterable[Occupancy], shares: FairShares) -> None:
+        self._now = state.now
+        self._policy = state.policy
+        self._waits = state.wait_times
+        self._running = running = state.running
         self._gathered = list(gathered)
         self._shares = shares
+        #: By queue: mask of its gangs that other queues may reclaim, as far as their age decides.
+        self._old: dict[str, Bools] = {}
         #: Jobs that were started or evicted in this pass.
         self._excluded: set[str] = set()
         #: By short resources and version of the shares: the answer of `has_reclaimable`.
@@ -35,10 +40,6 @@ class EvictableGangs:
         self.stopping: list[tuple[Occupancy, tuple[int, ...]]] = [
             (occupancy, tuple(occupancy.stopping())) for occupancy in running.stopping.values()
         ]
-
-    def total(self, job: str) -> Floats:
-        """The amounts of a running gang."""
-        return self._running.by_job[job].total
 
     @cached_property
     def lowest_priority(self) -> dict[str, int]:
@@ -80,7 +81,7 @@ class EvictableGangs:
     def has_reclaimable(self, short: Bools) -> bool:
         """Whether any gang might be reclaimed for a preemptor that is short of these resources,
         whatever that preemptor deserves: a gang of a queue that uses more than it is entitled to,
-        which the quota of that queue does not protect."""
+        which neither its age nor the quota of that queue protects."""
         key = (short.tobytes(), self._shares.version)
         answer = self._has_reclaimable.get(key)
         if answer is None:
@@ -102,22 +103,62 @@ class EvictableGangs:
         return any(self.has_reclaimable(masks[row]) for row in rows)
 
     def _has_unprotected(self, queue: str, short: Bools) -> bool:
-        """Whether the quota of a queue leaves any of its gangs unprotected."""
-        branch, totals = self._shares.branches[queue], self._by_queue[queue].totals
-        rows = protected_rows((branch,), short)
-        return not rows or bool(unprotected(totals, rows).any())
+        """Whether a queue has gangs that neither their age nor its quota protects."""
+        old = self._old_of(queue)
+        rows = protected_rows((self._shares.branches[queue],), short)
+        if rows and old.any():
+            old = old & unprotected(self._by_queue[queue].totals, rows)
+        return bool(old.any())
+
+    # Protection by age
+
+    def is_young(self, gang: RunningGang) -> bool:
+        """Whether other queues must not reclaim the gang yet: it has run for less than
+        `min_runtime`, or for less than it was pending, if it was overdue or larger than the share
+        of its queue."""
+        has_run = self._now - gang.started_at
+        if has_run < self._policy.min_runtime:
+            return True
+        return has_run < gang.waited and self._had_waited_long(gang)
+
+    def _had_waited_long(self, gang: RunningGang) -> bool:
+        policy = self._policy
+        if gang.waited < policy.starve_after:
+            return False
+        ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
+        duration = max(ends) - gang.started_at if ends else None
+        if policy.max_wait and gang.waited >= self._waits.bound(policy, gang.size, duration):
+            return True
+        total = self._running.by_job[gang.job].total
+        return self._shares.is_larger_than_division(gang.queue, total)
+
+    def _old_of(self, queue: str) -> Bools:
+        """Mask of the gangs of a queue that are not young."""
+        old = self._old.get(queue)
+        if old is None:
+            members = self._by_queue[queue]
+            has_run = self._now - members.started_at
+            old = has_run >= self._policy.min_runtime
+            for number in np.flatnonzero(old & (has_run < members.waited)).tolist():
+                old[number] = not self._had_waited_long(members.gangs[number].gang)
+            self._old[queue] = old
+        return old
+
+    # Candidates
 
     def open_to(self, own: set[str], eligibility: EvictionEligibility) -> Iterator[Occupancy]:
         """The gangs that a preemptor might evict: all gangs of the queues in `own`, and those of
-        queues it may reclaim from that no quota protects."""
+        queues it may reclaim from that neither their age nor a quota protects."""
         open_queues = eligibility.reclaim.open_queues()
         for queue, members in self._by_queue.items() if own or open_queues else ():
             candidates: Iterable[Occupancy] = ()
             if queue in own:
                 candidates = members.gangs
             elif queue in open_queues:
-                mask = eligibility.reclaim.unprotected(queue, members.totals)
-                candidates = compress(members.gangs, mask)
+                mask = self._old_of(queue)
+                if mask.any():
+                    mask = mask & eligibility.reclaim.unprotected(queue, members.totals)
+                    candidates = compress(members.gangs, mask)
             if self._excluded:
                 candidates = (o for o in candidates if o.gang.job not in self._excluded)
             yield from candidates

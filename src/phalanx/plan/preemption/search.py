@@ -12,7 +12,7 @@ import numpy as np
 from phalanx.core.model import PreemptWithin
 from phalanx.plan.fairshare.quota_demand import QuotaDemand
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang, RunningGang
+from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.preemption.candidates import (
     CandidatePool,
@@ -44,11 +44,10 @@ class VictimSearch:
         shares: FairShares,
     ) -> None:
         """`gathered` are the places of non-strict gangs: the first to go, and without cost."""
-        self._gangs = EvictableGangs(state.running, gathered, shares)
+        self._gangs = EvictableGangs(state, gathered, shares)
         self._shares = shares
         self._now = state.now
         self._policy = state.policy
-        self._waits = state.wait_times
         self._quota_demand = QuotaDemand(shares, state.running, state.pending)
         self.budget = SearchBudget(state.policy.search_work << state.cursor.doubled)
         #: By queue and priority: the answers of `might_find` and `_has_lower`.
@@ -182,7 +181,7 @@ class VictimSearch:
         tasks: list[EvictionUnit] = []
         whole: list[EvictionUnit] = []
         for occupancy in self._gangs.open_to(own, eligibility):
-            young = self._is_young(occupancy.gang)
+            young = self._gangs.is_young(occupancy.gang)
             if not eligibility.may_evict(occupancy, occupancy.lowest, young=young):
                 continue
             if occupancy.gang.has_tasks_above_minimum:
@@ -202,30 +201,10 @@ class VictimSearch:
         """Whether the preemptor could have evicted a gang that is stopping already."""
         for occupancy, positions in self._gangs.stopping:
             priority = min(occupancy.priorities[position] for position in positions)
-            young, used = self._is_young(occupancy.gang), self._gangs.used_before
+            young, used = self._gangs.is_young(occupancy.gang), self._gangs.used_before
             if eligibility.could_have_evicted(occupancy.gang, priority, used, young=young):
                 return True
         return False
-
-    def _is_young(self, gang: RunningGang) -> bool:
-        """Whether other queues must not reclaim the gang yet: it has run for less than
-        `min_runtime`, or for less than it was pending, if it was overdue or larger than the share
-        of its queue."""
-        has_run = self._now - gang.started_at
-        if has_run < self._policy.min_runtime:
-            return True
-        return has_run < gang.waited and self._had_waited_long(gang)
-
-    def _had_waited_long(self, gang: RunningGang) -> bool:
-        policy = self._policy
-        if gang.waited < policy.starve_after:
-            return False
-        ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
-        duration = max(ends) - gang.started_at if ends else None
-        if policy.max_wait and gang.waited >= self._waits.bound(policy, gang.size, duration):
-            return True
-        total = self._gangs.total(gang.job)
-        return self._shares.is_larger_than_division(gang.queue, total)
 
     def _sort(self, units: list[EvictionUnit]) -> None:
         """Sort candidates, the first to be evicted first.

@@ -2,6 +2,7 @@
 stays pending and reserve a start for it."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from phalanx.core.reasons import (
     BelowMinResources,
@@ -33,6 +34,29 @@ class Serving:
         self._work = work
         self.evictions = Evictions(work)
         self._consolidation = Consolidation(work)
+
+    def is_over(self) -> bool:
+        """Whether all gangs that are left stay pending, and nothing but the starts that the last
+        plan reserved has to be settled for them. These are then kept, all at once."""
+        work = self._work
+        if not work.order.is_exhausted() or not work.lineup.leaves_only_promises():
+            return False
+        may_grow = work.pending.growing or any(t.has_unplaced for t in chain(*work.starts))
+        promised = work.reservations.promised()
+        if may_grow or not all(map(self._is_decided_by_places, promised)):
+            return False
+        if not work.reservations.keep_promises():
+            return False
+        for candidate in work.order.left():
+            self._explain(candidate, None)
+        return True
+
+    def _is_decided_by_places(self, gang: PendingGang) -> bool:
+        """Whether the number of free places decides if a gang starts or has its start kept."""
+        work, bucket = self._work, self._work.pending.bucket_of(gang)
+        if bucket is None or bucket.head is not gang or not bucket.need:
+            return False
+        return gang.preemptible and gang.queue not in work.shares.limits.limited
 
     def serve(self, candidate: Candidate) -> None:
         work, gangs = self._work, candidate.gangs

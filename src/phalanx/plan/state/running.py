@@ -243,6 +243,16 @@ class EvictableOfQueue:
         """The amounts of each of them, by row."""
         return np.array([occupancy.total for occupancy in self.gangs])
 
+    @cached_property
+    def started_at(self) -> Ints:
+        """When each of them started."""
+        return np.array([occupancy.gang.started_at for occupancy in self.gangs], np.int64)
+
+    @cached_property
+    def waited(self) -> Ints:
+        """How long each of them was pending before."""
+        return np.array([occupancy.gang.waited for occupancy in self.gangs], np.int64)
+
 
 class RunningGangs:
     def __init__(self, table: NodeTable) -> None:
