@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.driver import Driver, spec
+from tests.unit.test_pass_end import History
 from tests.unit.test_planner_properties import GPU
-from tests.unit.test_standstill import History
 
 from phalanx.core.events import CancelRequested, HoldChanged, QueueSet
 from phalanx.core.model import Phase, Queue, ReclaimFrom

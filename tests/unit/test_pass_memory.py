@@ -26,10 +26,10 @@ def test_the_parts_of_a_pass_are_freed_without_the_garbage_collector(
     monkeypatch.setattr(cycle, "PlanningPass", WatchedPass)
     runs = gang("runs", task("r0", node="n1"), time_limit_s=60)
     state = scenario(pending=[gang("wide", "w0", "w1", "w2"), gang("small", "s0")], running=[runs])
-    moment = state.state().at(NOW)
+    planner_state = state.state()
     gc.disable()
     try:
-        made = cycle.plan_whole(moment)
+        made = cycle.plan(planner_state, NOW)
     finally:
         gc.enable()
     assert made.decisions

@@ -15,7 +15,6 @@ from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.consolidation import find_moves
 from phalanx.plan.serving.serving import Serving
 from phalanx.plan.serving.starts import placement
-from phalanx.plan.standstill import plan_in_standstill
 from phalanx.plan.state.planner_state import Moment, PlannerState
 
 
@@ -29,17 +28,11 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     2. Settle what every queue deserves.
     3. Line up the gangs that may fit, and the first few of those that do not.
     4. Serve them one by one, the least served queue first: start the gang, evict others for it, or
-       gather places; otherwise explain why it stays pending, and reserve a start for it.
+       gather places; otherwise explain why it stays pending, and reserve a start for it. Once
+       nothing can be done for the gangs that are left, they are not served one by one.
     5. Let elastic gangs grow with what is left.
-
-    In a standstill, in which all of this would decide nothing, it is left out.
     """
     moment = state.at(now)
-    return plan_in_standstill(moment) or plan_whole(moment)
-
-
-def plan_whole(moment: Moment) -> Plan:
-    """The plan, also in a standstill."""
     work = _begin(moment)
     serving = Serving(work)
     while not serving.is_over() and (candidate := work.order.pop()) is not None:

@@ -16,8 +16,8 @@ from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.model import NEVER, PendingGang
 from phalanx.plan.pending import is_simple, required_domains
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
-from phalanx.plan.state.capacity import FreeCapacity, Occupant, OccupantGroup
-from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
+from phalanx.plan.state.capacity import FreeCapacity, Occupant
+from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.running import RunningGangs
 
@@ -104,8 +104,9 @@ class Reservation:
         return any(self._table.index[name] in nodes for name in self.start.nodes)
 
     @cached_property
-    def places(self) -> OccupantGroup | None:
-        """The places that were chosen when the start was reserved, where they are known."""
+    def places(self) -> Ints | None:
+        """What the places take that were chosen when the start was reserved, by row and node; None
+        if they are not known."""
         gang, start, table = self.gangs[0], self.start, self._table
         if len(self.gangs) > 1 or sum(start.counts) != gang.need or not is_simple(gang):
             return None
@@ -114,7 +115,9 @@ class Reservation:
         nodes = np.array([table.index[name] for name in start.nodes], np.int64)
         if vector.fraction or not table.mask(request)[nodes].all():
             return None
-        return OccupantGroup(vector, nodes, np.array(start.counts, np.int64))
+        places = np.zeros_like(table.free)
+        places[vector.rows[:, None], nodes] = vector.amounts[:, None] * np.array(start.counts)
+        return places
 
     def take(self, capacities: Sequence[FreeCapacity]) -> bool:
         """Take the reserved places from all of these; False, and nothing taken, if they are not
@@ -123,7 +126,7 @@ class Reservation:
         if places is None or not all(capacity.has_free(places) for capacity in capacities):
             return False
         for capacity in capacities:
-            capacity.vacate_groups((places,), -1)
+            capacity.release(-places)
         return True
 
     def take_others(self, capacities: Sequence[FreeCapacity]) -> bool:
@@ -136,18 +139,16 @@ class Reservation:
 def _take_all(reservations: Sequence[Reservation], capacity: FreeCapacity) -> bool:
     """Take the places of all reservations; False, and nothing taken, unless all are known and
     free."""
-    places = [each.places for each in reservations]
-    known = [group for group in places if group is not None]
-    if len(known) < len(places):
+    if not reservations:
+        return True
+    places = [each.places for each in reservations if each.places is not None]
+    if len(places) < len(reservations):
         return False
-    if not known:
-        return True
-    capacity.vacate_groups(known, -1)
-    nodes = np.concatenate([group.nodes for group in known])
-    if capacity.free[:, nodes].min() >= 0:
-        return True
-    capacity.vacate_groups(known)
-    return False
+    total = sum(places[1:], start=places[0])
+    if not capacity.has_free(total):
+        return False
+    capacity.release(-total)
+    return True
 
 
 def end_of(at: Micros, duration: Micros | None) -> Micros:
@@ -238,7 +239,7 @@ class CapacityTimeline:
             if reservation.places is None or time in self._rearranged:
                 self._forget(time)
             else:
-                self._at[time].vacate_groups((reservation.places,))
+                self._at[time].release(reservation.places)
 
     def add_started(self, end: Micros, occupants: Sequence[Occupant]) -> None:
         """Count tasks that start now."""

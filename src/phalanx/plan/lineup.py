@@ -193,7 +193,7 @@ class Lineup:
         """Whether a start, or a part of its queue's share, can be reserved for a gang that does not
         fit, or others may be evicted for it."""
         work, reservations = self._work, self._work.reservations
-        if gang.job in self.overdue or not reservations.is_full or reservations.is_promised(gang):
+        if gang.job in self.overdue or reservations.is_promised(gang) or not reservations.is_full:
             return True
         if self._may_evict(gang):
             return True

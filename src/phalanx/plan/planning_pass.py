@@ -75,7 +75,7 @@ class PlanningPass:
             for name, branch in self.shares.branches.items():
                 more = branch.deserved + self.unused_shares.of(name, self.shares)
                 more = np.minimum(more, branch.settled_demand)
-                branch.deserved = np.maximum(branch.deserved, more)
+                np.maximum(branch.deserved, more, out=branch.deserved)
 
     @property
     def has_stopped_queues(self) -> bool:

@@ -28,11 +28,9 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
             available = capacity if parent is None else deserved[parent]
             deserved[children] = _divided(layout, children, available, demands[children], shared)
         layout.last_division = (inputs, deserved)
-    for branch, share, demand in zip(
-        tree.branches.values(), layout.last_division[1], demands, strict=True
-    ):
-        branch.deserved = branch.divided = share
-        branch.settled_demand = demand
+    tree.deserved[:] = divided = layout.last_division[1]
+    for branch, share, demand in zip(tree.branches.values(), divided, demands, strict=True):
+        branch.divided, branch.settled_demand = share, demand
 
 
 def _add_up(tree: QueueTree, branch: QueueBranch) -> None:

@@ -129,7 +129,7 @@ class QueueBranch:
         #: What the division gave it, without the rules for starving gangs and unused shares.
         self.divided: Floats = _NOTHING
         #: The demand when what it deserves was settled.
-        self.settled_demand: Floats = self.deserved
+        self.settled_demand: Floats = _NOTHING
 
     def path(self) -> "Iterator[QueueBranch]":
         """The branch itself and every branch above it, up to the root."""
@@ -149,9 +149,8 @@ class QueueTree:
 
     def __init__(self, layout: QueueLayout) -> None:
         self.layout = layout
-        #: What each queue uses and requests, one line for each.
-        self.used: Floats = np.zeros(layout.limits.shape)
-        self.requested: Floats = np.zeros(layout.limits.shape)
+        #: What each queue uses, requests and deserves, one line for each.
+        self.used, self.requested, self.deserved = np.zeros((3, *layout.limits.shape))
         lines = zip(
             layout.queues, self.used, self.requested, layout.limits, layout.quotas, strict=True
         )
@@ -159,16 +158,14 @@ class QueueTree:
         #: By queue that has queues below it, and for the root: their branches. A branch knows only
         #: the one above it, so that a tree is freed without the garbage collector.
         self.children: dict[str, list[QueueBranch]] = {}
-        nothing = np.zeros((4, layout.limits.shape[1]))
-        self.root = QueueBranch(_ROOT, *nothing)
-        self.root.limit = np.full(len(nothing[0]), np.inf)
-        self.root.has_quota, deserved = (
-            np.zeros(len(nothing[0]), np.bool_),
-            np.zeros_like(nothing[0]),
-        )
+        used, requested, deserved, quota = np.zeros((4, layout.limits.shape[1]))
+        unlimited = np.full(len(used), np.inf)
+        self.root = QueueBranch(_ROOT, used, requested, unlimited, quota)
+        self.root.has_quota, self.root.deserved = np.zeros(len(used), np.bool_), deserved
         branches = list(self.branches.values())
-        for branch, above, has_quota in zip(branches, layout.above, layout.has_quotas, strict=True):
-            branch.has_quota, branch.deserved, branch.settled_demand = has_quota, deserved, deserved
+        lasting = zip(branches, layout.above, layout.has_quotas, self.deserved, strict=True)
+        for branch, above, has_quota, deserves in lasting:
+            branch.has_quota, branch.deserved, branch.settled_demand = has_quota, deserves, deserves
             branch.parent = self.root if above is None else branches[above]
             self.children.setdefault(branch.parent.queue.name, []).append(branch)
         self._sides: dict[tuple[str, str], tuple[list[QueueBranch], list[QueueBranch]]] = {}

@@ -62,7 +62,7 @@ class FairShares:
         if self.branches[queue].queue.weight:
             for branch in self.branches[queue].path():
                 if branch is not self.root:
-                    branch.deserved = np.maximum(branch.deserved, amounts)
+                    np.maximum(branch.deserved, amounts, out=branch.deserved)
 
     # One queue
 
@@ -152,7 +152,8 @@ class FairShares:
     @cached_property
     def _least_entitled(self) -> Floats:
         """What each queue deserves or its quota, whichever is less, one row per queue."""
-        return np.array([np.minimum(b.deserved, b.quota) for b in self.branches.values()])
+        least: Floats = np.minimum(self.tree.deserved, self.tree.layout.quotas)
+        return least
 
     def dominant_shares(self, amounts: Floats) -> Floats:
         """For each line of amounts: the largest part of the cluster's capacity of one resource."""

@@ -34,22 +34,32 @@ class Serving:
         self._work = work
         self.evictions = Evictions(work)
         self._consolidation = Consolidation(work)
+        #: The version of the free capacity for which `_is_exhausted` was answered, and the answer.
+        self._exhausted = (-1, False)
 
     def is_over(self) -> bool:
         """Whether all gangs that are left stay pending, and nothing but the starts that the last
         plan reserved has to be settled for them. These are then kept, all at once."""
         work = self._work
-        if not work.order.is_exhausted() or not work.lineup.leaves_only_promises():
+        if not self._is_exhausted() or not work.lineup.leaves_only_promises():
             return False
         may_grow = work.pending.growing or any(t.has_unplaced for t in chain(*work.starts))
-        promised = work.reservations.promised()
-        if may_grow or not all(map(self._is_decided_by_places, promised)):
+        if may_grow or not all(map(self._is_decided_by_places, work.reservations.promised())):
             return False
         if not work.reservations.keep_promises():
             return False
         for candidate in work.order.left():
             self._explain(candidate, None)
         return True
+
+    def _is_exhausted(self) -> bool:
+        """Whether too little is free for all gangs that are left. Asked again only after capacity
+        was taken or freed."""
+        work = self._work
+        version = work.capacity.present.version
+        if version != self._exhausted[0]:
+            self._exhausted = (version, work.order.is_exhausted())
+        return self._exhausted[1]
 
     def _is_decided_by_places(self, gang: PendingGang) -> bool:
         """Whether the number of free places decides if a gang starts or has its start kept."""

@@ -511,10 +511,9 @@ class FreeCapacity:
             free[vector.rows[:, None], nodes] += sign * vector.amounts[:, None] * counts
             self.note(nodes)
 
-    def has_free(self, group: OccupantGroup) -> bool:
-        """Whether these tasks could be placed, on nodes that are open."""
-        free = self.free[group.vector.rows[:, None], group.nodes]
-        return bool((free >= group.vector.amounts[:, None] * group.counts).all())
+    def has_free(self, amounts: Ints) -> bool:
+        """Whether these amounts, given by row and node, are free."""
+        return not ((amounts > self.free) & (amounts > 0)).any()
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
@@ -531,10 +530,11 @@ class FreeCapacity:
                 pieces[device] = left
         partial[node] = pieces
 
-    def release(self, amounts: Floats) -> None:
-        """Free these amounts, given by row and node; every task among them takes a slot."""
+    def release(self, amounts: Ints) -> None:
+        """Free these amounts, given by row and node; negative ones are taken. The tasks take a slot
+        each, share no devices, and no rule asks about them."""
         free, _ = self._writable()
-        free[: len(amounts)] += amounts.astype(np.int64)
+        free[: len(amounts)] += amounts
         self.note(np.flatnonzero(amounts[0]))
 
     def free_in_sum(self) -> Ints:

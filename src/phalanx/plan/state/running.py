@@ -201,7 +201,7 @@ class KnownEnds:
             times.pop()
         return times
 
-    def released_by(self, time: Micros, size: int) -> Floats | None:
+    def released_by(self, time: Micros, size: int) -> Ints | None:
         """By row and node: what tasks that end by this time occupy, of so many nodes; None if no
         task does."""
         ended = int(self.ends.searchsorted(time, "right"))
@@ -210,11 +210,13 @@ class KnownEnds:
         rows = self.amounts.shape[1]
         if len(self.ends) > _MANY_TASKS:
             nodes, columns = self.nodes[:ended], self.amounts[:ended].T
-            return np.array([np.bincount(nodes, column, size) for column in columns], np.float64)
+            return np.array([np.bincount(nodes, column, size) for column in columns]).astype(
+                np.int64
+            )
         places, amounts = self._places(size)
         last = ended * rows
         released = np.bincount(places[:last], weights=amounts[:last], minlength=rows * size)
-        return np.asarray(released, np.float64).reshape(rows, size)
+        return released.astype(np.int64).reshape(rows, size)
 
     def _places(self, size: int) -> tuple[Ints, Floats]:
         """The position of every amount in an array of all rows and nodes, and the amounts."""

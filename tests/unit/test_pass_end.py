@@ -1,4 +1,5 @@
-"""In a standstill no pass is made, and the plan is the one that the pass would have made."""
+"""A pass ends once nothing can be done for the gangs that are left, and its plan is the one that it
+would have made by serving all of them."""
 
 from collections.abc import Callable
 from unittest.mock import patch
@@ -10,11 +11,10 @@ from tests.unit.test_planner_properties import GPU, NOW, a_gang, requeued, runni
 
 from phalanx.core.model import Queue
 from phalanx.core.time_units import MINUTE, SECOND, Micros
-from phalanx.plan.cycle import plan, plan_whole
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, Reserve, TimeOut
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang, RunningTask
 from phalanx.plan.serving.serving import Serving
-from phalanx.plan.standstill import plan_in_standstill
 from phalanx.plan.state.nodes import NodeSpec
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -41,7 +41,7 @@ class History:
         self.closed: set[str] = set()
         self.pending: dict[str, PendingGang] = {}
         self.running: dict[str, RunningGang] = {}
-        self.standstills = 0
+        self.ended_at_once = False  #: whether the last plan served no gang
         self._count = 0
         for node in self.gpus:
             self._put_node(node)
@@ -84,11 +84,12 @@ class History:
         self.state.put_node(name, NodeSpec(capacity, used, {}, occupants=len(tasks), closed=closed))
 
     def plan(self) -> Plan:
-        """Plan, check that a pass has the same result, and carry it out."""
-        moment = self.state.at(self.now)
-        self.standstills += plan_in_standstill(moment) is not None
-        made, whole = plan(self.state, self.now), plan_whole(moment)
-        assert told(made) == told(whole)
+        """Plan, check that a pass that serves all gangs has the same result, and carry it out."""
+        with patch.object(Serving, "serve", autospec=True, side_effect=Serving.serve) as serve:
+            made = plan(self.state, self.now)
+        self.ended_at_once = not serve.called and not made.decisions
+        with patch.object(Serving, "is_over", return_value=False):
+            assert told(made) == told(plan(self.state, self.now))
         self.state.accept(made)
         for decision in made.decisions:
             if isinstance(decision, Evict):
@@ -178,7 +179,7 @@ def histories(draw: st.DrawFn) -> tuple[History, list[Step]]:
 
 @given(histories())
 @settings(max_examples=120, deadline=None)
-def test_a_plan_in_a_standstill_is_the_plan_of_a_whole_pass(
+def test_a_pass_that_ends_early_makes_the_plan_of_a_pass_that_serves_all_gangs(
     drawn: tuple[History, list[Step]],
 ) -> None:
     history, each = drawn
@@ -198,12 +199,12 @@ def test_a_gang_without_enough_places_is_served_as_by_trial_placements(
     for step in each:
         step(history)
         with patch.object(Serving, "_is_short", return_value=False):
-            by_trials = told(plan_whole(history.state.at(history.now)))
+            by_trials = told(plan(history.state, history.now))
         assert told(history.plan()) == by_trials
         history.now += SECOND
 
 
-# Where there is a standstill, and where there is none
+# When no gang is served
 
 
 def busy() -> History:
@@ -221,31 +222,30 @@ def busy() -> History:
     return history
 
 
-def is_standstill(history: History, after: Micros = SECOND) -> bool:
-    before = history.standstills
+def serves_none(history: History, after: Micros = SECOND) -> bool:
+    """Whether a plan some time later serves no gang."""
     history.now += after
-    made = history.plan()
-    assert not (history.standstills > before and made.decisions)
-    return history.standstills > before
+    history.plan()
+    return history.ended_at_once
 
 
-def test_a_job_that_joins_a_line_whose_first_gang_does_not_fit_needs_no_pass() -> None:
+def test_a_job_that_joins_a_line_whose_first_gang_does_not_fit_needs_no_turn() -> None:
     history = busy()
     history.submit(gpus=2)
-    assert is_standstill(history)
+    assert serves_none(history)
     assert set(history.plan().reasons) == set(history.pending)
 
 
-def test_a_start_that_leaves_too_little_for_the_others_needs_no_pass() -> None:
+def test_a_start_that_leaves_too_little_for_the_others_needs_no_turn() -> None:
     history = busy()
     history.end(next(iter(history.running)))
     assert history.plan().decisions
     history.now += SECOND
     history.plan()  # the next gang is reserved a start
-    assert is_standstill(history)
+    assert serves_none(history)
 
 
-def test_an_end_that_frees_too_little_needs_no_pass() -> None:
+def test_an_end_that_frees_too_little_needs_no_turn() -> None:
     history = History(4)
     small = history.submit(gpus=1)
     history.submit(gpus=3)
@@ -253,10 +253,10 @@ def test_an_end_that_frees_too_little_needs_no_pass() -> None:
     history.submit(gpus=4)
     history.plan()
     history.end(small)
-    assert is_standstill(history)
+    assert serves_none(history)
 
 
-def test_an_end_that_frees_too_little_needs_no_pass_where_no_other_end_is_known() -> None:
+def test_an_end_that_frees_too_little_needs_no_turn_where_no_other_end_is_known() -> None:
     history = History(4)
     small = history.submit(gpus=1, duration=None)
     history.submit(gpus=3, duration=None)
@@ -264,49 +264,49 @@ def test_an_end_that_frees_too_little_needs_no_pass_where_no_other_end_is_known(
     history.submit(gpus=4)
     history.plan()
     history.end(small)
-    assert is_standstill(history)
+    assert serves_none(history)
 
 
-def test_a_pass_is_made_where_no_end_is_known_and_a_gang_may_evict_others_or_starves() -> None:
+def test_gangs_are_served_where_no_end_is_known_and_a_gang_may_evict_others_or_starves() -> None:
     for priority, after in ((1, SECOND), (0, POLICY.starve_after)):
         history = History(4)
         history.submit(gpus=4, duration=None)
         history.plan()
         history.submit(gpus=4, duration=None, priority=priority)
-        assert not is_standstill(history, after)
+        assert not serves_none(history, after)
 
 
-def test_a_pass_is_made_when_the_freed_capacity_could_serve_a_gang() -> None:
+def test_gangs_are_served_when_the_freed_capacity_could_serve_a_gang() -> None:
     history = busy()
     history.end(next(iter(history.running)))
-    assert not is_standstill(history)
+    assert not serves_none(history)
 
 
-def test_a_pass_is_made_when_a_timeout_ends() -> None:
+def test_gangs_are_served_when_a_timeout_ends() -> None:
     history = busy()
     job = history.submit(gpus=2, expires=MINUTE)
-    assert is_standstill(history, after=59 * SECOND)
-    assert not is_standstill(history)
+    assert serves_none(history, after=59 * SECOND)
+    assert not serves_none(history)
     assert job not in history.pending
 
 
-def test_a_pass_is_made_when_a_backoff_ends_and_the_gang_fits() -> None:
+def test_gangs_are_served_when_a_backoff_ends_and_the_gang_fits() -> None:
     history = History(4)
     job = history.submit(gpus=1, backoff=MINUTE)
-    assert is_standstill(history, after=59 * SECOND)
-    assert not is_standstill(history)
+    assert serves_none(history, after=59 * SECOND)
+    assert not serves_none(history)
     assert job in history.running
 
 
-def test_a_pass_is_made_when_the_time_of_a_reserved_start_has_come() -> None:
+def test_gangs_are_served_when_the_time_of_a_reserved_start_has_come() -> None:
     history = busy()
     [start] = history.state.reserved_starts
     assert start.at is not None
-    assert is_standstill(history, after=start.at - SECOND - history.now)
-    assert not is_standstill(history)
+    assert serves_none(history, after=start.at - SECOND - history.now)
+    assert not serves_none(history)
 
 
-def test_a_pass_is_made_when_a_gang_without_a_reserved_start_is_overdue() -> None:
+def test_gangs_are_served_when_a_gang_without_a_reserved_start_is_overdue() -> None:
     history = busy()
     history.submit(gpus=3)
     for _ in range(2):
@@ -314,30 +314,30 @@ def test_a_pass_is_made_when_a_gang_without_a_reserved_start_is_overdue() -> Non
         history.plan()
     assert len(history.state.reserved_starts) == POLICY.heads
     late = history.submit(gpus=4, duration=10 * MINUTE)
-    assert is_standstill(history, after=20 * MINUTE - SECOND)
-    assert not is_standstill(history)
+    assert serves_none(history, after=20 * MINUTE - SECOND)
+    assert not serves_none(history)
     assert late in {start.job for start in history.state.reserved_starts}
 
 
-def test_a_pass_is_made_for_a_gang_that_may_evict_others() -> None:
+def test_gangs_are_served_for_a_gang_that_may_evict_others() -> None:
     history = busy()
-    assert is_standstill(history)
+    assert serves_none(history)
     history.submit(gpus=2, priority=1)
-    assert not is_standstill(history)
+    assert not serves_none(history)
 
 
-def test_a_pass_is_made_when_a_shorter_gang_overtakes_one_with_a_reserved_start() -> None:
+def test_gangs_are_served_when_a_shorter_gang_overtakes_one_with_a_reserved_start() -> None:
     history = busy()
     history.submit(gpus=3)
     for _ in range(2):
         history.now += SECOND
         history.plan()
     history.submit(gpus=2, duration=50 * MINUTE)
-    assert not is_standstill(history)
+    assert not serves_none(history)
 
 
-def test_a_pass_is_made_when_a_node_of_a_reserved_start_is_closed() -> None:
+def test_a_reserved_start_is_not_kept_when_its_node_is_closed() -> None:
     history = busy()
-    assert is_standstill(history)
+    assert serves_none(history)
     history.close_or_open("n0")
-    assert not is_standstill(history)
+    assert not history.plan().reserved_starts
