@@ -142,6 +142,40 @@ def test_the_example_of_dominant_resource_fairness_gives_three_and_two_tasks(
     assert placed == {"a": 3, "b": 2}
 
 
+def _part_used(shares: FairShares, queue: str) -> float:
+    return shares.usage(shares.branches[queue], amounts_by_row({"gpu": 1}, shares.table))[0]
+
+
+@pytest.mark.parametrize(("cpus_of_b", "part"), [(0, 0.25), (8, 0.25), (9, 1.0)])
+def test_of_a_resource_that_is_enough_for_all_no_part_counts(cpus_of_b: int, part: float) -> None:
+    shares = shares_of(Queue("a"), Queue("b"), gpu=8, cpu=16)
+    use(shares, "a", gpu=1, cpu=8)
+    request(shares, "a", gpu=3)
+    request(shares, "b", gpu=8, cpu=cpus_of_b)
+    shares.settle()
+    assert _part_used(shares, "a") == pytest.approx(part)
+
+
+def test_where_no_resource_is_contended_all_count() -> None:
+    shares = shares_of(Queue("a"), Queue("b"), gpu=8, cpu=16)
+    use(shares, "a", gpu=1, cpu=8)
+    request(shares, "a", gpu=3)
+    shares.settle()
+    assert _part_used(shares, "a") == 1.0
+
+
+def test_resources_are_contended_among_siblings() -> None:
+    """The children of lab want 6 GPUs together, and lab deserves 4; there is enough CPU for all."""
+    children = [Queue(name, parent="lab") for name in ("a", "b")]
+    shares = shares_of(Queue("lab"), *children, Queue("other"), gpu=8, cpu=16)
+    use(shares, "a", gpu=1, cpu=4)
+    request(shares, "a", gpu=2)
+    request(shares, "b", gpu=3, cpu=4)
+    request(shares, "other", gpu=8)
+    shares.settle()
+    assert [_part_used(shares, name) for name in ("a", "lab")] == pytest.approx([1 / 2, 1 / 4])
+
+
 @pytest.mark.parametrize(
     ("weights", "demands", "parts"),
     [

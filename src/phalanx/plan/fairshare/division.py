@@ -11,8 +11,8 @@ from phalanx.plan.state.nodes import EPSILON, Bools, Floats, Ints
 
 
 def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
-    """Set `deserved` of every branch. `shared` is the mask of the resources that count for the
-    dominant share of a queue.
+    """Set `deserved` and `counted_rows` of every branch. `shared` is the mask of the resources that
+    count for the dominant share of a queue.
 
     Nothing is computed if all queues demand as much as in the last division.
     """
@@ -23,14 +23,22 @@ def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
     demands = np.minimum(tree.used + tree.requested, layout.limits)
     inputs = (demands.tobytes(), capacity.tobytes(), shared.tobytes())
     if layout.last_division is None or layout.last_division[0] != inputs:
-        deserved = np.zeros_like(demands)
+        deserved, counted = np.zeros_like(demands), [layout.shared_rows] * len(demands)
         for parent, children in layout.below.items():
             available = capacity if parent is None else deserved[parent]
-            deserved[children] = _divided(layout, children, available, demands[children], shared)
-        layout.last_division = (inputs, deserved)
-    tree.deserved[:] = divided = layout.last_division[1]
-    for branch, share, demand in zip(tree.branches.values(), divided, demands, strict=True):
-        branch.divided, branch.settled_demand = share, demand
+            deserved[children], is_enough = _divided(
+                layout, children, available, demands[children], shared
+            )
+            if contended := np.flatnonzero(shared & ~is_enough).tolist():
+                for child in children.tolist():
+                    counted[child] = contended
+        layout.last_division = (inputs, deserved, counted)
+    _, divided, counted = layout.last_division
+    tree.deserved[:] = divided
+    for branch, share, rows, demand in zip(
+        tree.branches.values(), divided, counted, demands, strict=True
+    ):
+        branch.divided, branch.counted_rows, branch.settled_demand = share, rows, demand
 
 
 def _add_up(tree: QueueTree, branch: QueueBranch) -> None:
@@ -42,8 +50,9 @@ def _add_up(tree: QueueTree, branch: QueueBranch) -> None:
 
 def _divided(
     layout: QueueLayout, children: Ints, available: Floats, demands: Floats, shared: Bools
-) -> Floats:
-    """What each child of a queue deserves of what is available to that queue.
+) -> tuple[Floats, Bools]:
+    """What each child of a queue deserves of what is available to that queue, and the mask of the
+    resources of which there is enough for all children.
 
     Each child is granted its quota as far as it demands it. Quotas that exceed what is available
     are scaled down in proportion. The rest is divided so that the children have equal weighted
@@ -51,9 +60,9 @@ def _divided(
     its quota does not name, a child deserves its whole demand as long as there is enough for all
     children: a quota in GPUs does not make a queue wait for plentiful CPU.
     """
-    weights = layout.weights[children]
+    weights, is_enough = layout.weights[children], demands.sum(axis=0) <= available + EPSILON
     if (all_to_one := _all_to_one(available, weights, demands)) is not None:
-        return all_to_one
+        return all_to_one, is_enough
     quotas, has_quota = layout.quotas[children], layout.has_quotas[children]
     granted = np.minimum(quotas, demands)
     for row in np.flatnonzero(granted.sum(axis=0) > available).tolist():
@@ -63,11 +72,11 @@ def _divided(
     if np.count_nonzero(shared & (unmet > EPSILON).any(axis=0)) > 1:
         rest = np.maximum(available - granted.sum(axis=0), 0.0)
         granted[:, shared] += equal_dominant_shares(rest[shared], weights, unmet[:, shared])
-    left, is_enough = available - granted.sum(axis=0), demands.sum(axis=0) <= available + EPSILON
+    left = available - granted.sum(axis=0)
     for row in np.flatnonzero(left > EPSILON).tolist():
         granted[:, row] += water_fill(left[row], weights, demands[:, row] - granted[:, row])
     unnamed = has_quota.any(axis=1, keepdims=True) & ~has_quota
-    return np.where(unnamed & is_enough, demands, granted)
+    return np.where(unnamed & is_enough, demands, granted), is_enough
 
 
 def _all_to_one(available: Floats, weights: Floats, demands: Floats) -> Floats | None:

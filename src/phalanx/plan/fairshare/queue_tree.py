@@ -54,8 +54,8 @@ class QueueLayout:
         #: after the one above it.
         self.below = {parent: np.array(children) for parent, children in self._below()}
         self._add_up_quotas()
-        #: What the queues deserved last, and of what: see `divide`.
-        self.last_division: tuple[tuple[bytes, ...], Floats] | None = None
+        #: The inputs of the last division, and what each queue got by it: see `divide`.
+        self.last_division: tuple[tuple[bytes, ...], Floats, list[list[int]]] | None = None
 
     def _is_limited(self, number: int | None) -> bool:
         if number is None:
@@ -96,6 +96,7 @@ class QueueBranch:
     """A queue together with the queues below it."""
 
     __slots__ = (
+        "counted_rows",
         "deserved",
         "divided",
         "has_quota",
@@ -128,6 +129,9 @@ class QueueBranch:
         self.deserved: Floats = _NOTHING
         #: What the division gave it, without the rules for starving gangs and unused shares.
         self.divided: Floats = _NOTHING
+        #: The resources of which the part of its share counts that it uses: those of which the
+        #: queue and its siblings demand more than there is for them, or all if there are none.
+        self.counted_rows: list[int] = []
         #: The demand when what it deserves was settled.
         self.settled_demand: Floats = _NOTHING
 

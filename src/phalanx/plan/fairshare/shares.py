@@ -70,12 +70,14 @@ class FairShares:
         """The part of its share that a queue uses, at most 1; and the ratio of usage to deserved,
         of the resource of which it is largest. 0 of nothing is 0.
 
-        A queue that deserves nothing of a resource in `need` uses its whole share.
+        A queue that deserves nothing of a resource in `need` uses its whole share. What a queue
+        deserves is at most its demand, so a queue that gets all it wants of a plentiful resource
+        uses its whole share of that: only contended resources count, if there are any.
         """
         # Most clusters share few resources: plain numbers are faster here than arrays.
         used, deserved, more = branch.used.tolist(), branch.deserved.tolist(), need.tolist()
         ratio, is_undeserved = 0.0, False
-        for row in self._shared_rows:
+        for row in branch.counted_rows:
             if deserved[row] > EPSILON:
                 ratio = max(ratio, used[row] / deserved[row])
             elif used[row] > EPSILON:
