@@ -12,7 +12,7 @@ from phalanx.core.model import Phase
 from phalanx.core.spec.quantities import native
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
-from phalanx.plan.explain.share_rules import settled_shares
+from phalanx.plan.cycle import settled_shares
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Floats
 from phalanx.wire.workers import QueueUsage
 

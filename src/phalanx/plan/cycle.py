@@ -11,6 +11,7 @@ from phalanx.plan.decisions import Evict, Gather, Plan, Reserve
 from phalanx.plan.elastic import grow
 from phalanx.plan.expiry import break_deadlocks, expire
 from phalanx.plan.explain.shortage import Shortage
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.consolidation import find_moves
 from phalanx.plan.serving.serving import Serving
@@ -106,11 +107,26 @@ def moves_not_allowed(state: PlannerState, now: Micros, job: str) -> MovesNotAll
     return MovesNotAllowed(len(moves.units), closed[0]) if moves is not None and closed else None
 
 
+def settled_shares(moment: Moment) -> FairShares:
+    """What every queue uses and deserves when a pass begins, by all rules: also by those for
+    starving gangs, unused shares and stopped queues."""
+    work = _with_shares(moment)
+    shares = work.shares
+    work.close()
+    return shares
+
+
 def _begin(moment: Moment) -> PlanningPass:
     """Steps 1 to 3."""
+    work = _with_shares(moment)
+    work.lineup.fill()
+    return work
+
+
+def _with_shares(moment: Moment) -> PlanningPass:
+    """Steps 1 and 2."""
     work = PlanningPass(moment)
     expire(work)
     break_deadlocks(work)
     work.lineup.settle_shares()
-    work.lineup.fill()
     return work

@@ -15,7 +15,7 @@ from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Note
-from tests.integration.api.serving import Running, serving
+from tests.integration.api.serving import Running, quick, serving
 from tests.integration.server.waiting import PATIENCE_S
 
 
@@ -133,6 +133,27 @@ async def test_queues_show_what_they_use_deserve_and_borrow(server: Running) -> 
     )
     assert by_name["ml-train"]["running"] == 1
     assert by_name["ml-train"]["parent"] == "ml"
+
+
+async def test_a_queue_that_deserves_only_its_starving_gang_shows_that_share() -> None:
+    settings = quick(starve_after_s=0)
+    async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
+        await a_cluster(server, workers=1)
+        await server.call("PUT", "/queues/owner", {"quota": {"gpu": 4}})
+        await placed(server, await submit(server, "busy", 4, queue="owner"))
+        await submit(server, "more", 1, queue="owner")
+        await submit(server, "late", 1)
+        await server.until(lambda cluster: len(cluster.gangs) == 3)
+        listed = (await server.call("GET", "/queues?usage=true")).body
+        shares = (await server.call("GET", "/shares")).body["queues"]
+    assert {each["name"]: each["usage"]["fair_share"] for each in listed} == {
+        "owner": {"gpu": 4},
+        "default": {"gpu": 1},
+    }
+    assert {each["queue"]: each["deserved"] for each in shares} == {
+        "owner": {"gpu": 4},
+        "default": {"gpu": 1},
+    }
 
 
 async def test_a_change_of_a_queue_can_be_planned_before_it_is_made(server: Running) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from phalanx.core.time_units import Micros
 from phalanx.kube.gangs.gang import MemberState
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.plan.explain.share_rules import settled_shares
+from phalanx.plan.cycle import settled_shares
 from phalanx.plan.state.nodes import SLOTS, WHOLE
 
 #: Queues share these in numbers that people do not look for.

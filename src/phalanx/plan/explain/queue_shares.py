@@ -9,9 +9,8 @@ import numpy as np
 from phalanx.core.model import Queue
 from phalanx.core.spec.job import Resources
 from phalanx.core.time_units import Micros
-from phalanx.plan.cycle import plan
+from phalanx.plan.cycle import plan, settled_shares
 from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
-from phalanx.plan.explain.share_rules import settled_shares
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.planner_state import Moment, PlannerState

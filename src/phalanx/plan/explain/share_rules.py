@@ -122,12 +122,13 @@ def share_rule(state: Moment, job: str) -> ShareRule | None:
         return None
     if gang.since is not None and is_overdue(state, gang):
         return PastMaxWait(state.now - gang.since)
-    shares = settled_shares(state)
+    shares = _divided(state)
     return _exceeded(state, gang, shares) if shares.is_contended else None
 
 
-def settled_shares(state: Moment) -> FairShares:
-    """What every queue uses and deserves, without the rule for starving gangs."""
+def _divided(state: Moment) -> FairShares:
+    """What every queue uses and deserves, without the rules for starving gangs and unused
+    shares."""
     shares = FairShares(state.layout, state.table)
     never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
     settle_shares(shares, state, never_start, (), ())
