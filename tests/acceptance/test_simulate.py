@@ -107,6 +107,26 @@ def test_a_job_that_never_fits_is_left_out_with_a_warning(folder: Path) -> None:
     assert [result["never_fit"] for result in said.json] == [1]
 
 
+def test_a_job_above_the_limit_of_its_queue_is_left_out_with_a_warning(folder: Path) -> None:
+    (folder / "limits.csv").write_text("queue,limit_gpu\nblue,4\n")
+    said = simulate(folder, "--queues", str(folder / "limits.csv"), "--json")
+    assert said.status == 0
+    why = (
+        "job whole is left out, it never fits: the gang needs 8 GPUs, the limit of queue blue is 4"
+    )
+    assert why in said.err
+    [result] = said.json
+    assert (result["jobs"], result["done"], result["never_fit"]) == (3, 3, 1)
+    assert result["still_pending"] == 0
+
+
+def test_a_trace_of_which_no_job_fits_is_refused(folder: Path) -> None:
+    (folder / "limits.csv").write_text("queue,limit_gpu\nblue,3\nred,3\n")
+    said = simulate(folder, "--queues", str(folder / "limits.csv"))
+    assert said.status == 2
+    assert "no job of the trace fits the nodes and the limits; nothing to replay" in said.err
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

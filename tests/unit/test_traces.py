@@ -46,6 +46,17 @@ def test_a_job_that_never_fits_is_left_out_with_the_reason(tmp_path: Path) -> No
     }
 
 
+def test_a_job_above_the_limit_of_a_queue_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    queues = "queue,parent,limit_gpu\nlab,,6\nred,lab,4\nblue,lab,\nfree,,\n"
+    jobs = "fits,0,1,red,2,2,,\nwide,0,1,red,5,1,,\nfat,0,1,blue,1,7,,\nfree,0,1,free,8,1,,\n"
+    trace = read(tmp_path, f"{HEAD}\n{jobs}", queues=queues)
+    assert [job.id for job in trace.jobs] == ["fits", "free"]
+    assert trace.misfits == {
+        "wide": "the gang needs 5 GPUs, the limit of queue red is 4",
+        "fat": "the gang needs 7 GPUs, the limit of queue lab is 6",
+    }
+
+
 def test_queues_have_weights_quotas_and_limits(tmp_path: Path) -> None:
     queues = "queue,parent,weight,quota_gpu,limit_gpu\nred,,3,4,\nblue,red,,,8\n"
     trace = read(tmp_path, f"{HEAD}\na,0,1,green,1,1,,\n", queues=queues)

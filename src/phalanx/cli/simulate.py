@@ -222,7 +222,7 @@ def _warn_of_misfits(trace: "Trace") -> None:
     if len(misfits) > 5:
         warn(f"{len(misfits) - 5:,} more jobs are left out, they never fit")
     if not trace.jobs:
-        end(Status.USAGE, "no job of the trace fits the nodes; nothing to replay")
+        end(Status.USAGE, "no job of the trace fits the nodes and the limits; nothing to replay")
 
 
 def _print(results: "list[ReplayResult]") -> None:

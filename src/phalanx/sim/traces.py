@@ -17,6 +17,7 @@ from phalanx.core.spec.job import Resources
 from phalanx.core.spec.quantities import amount, printed
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import SECOND, Micros
+from phalanx.core.warnings import AboveLimit
 
 #: Resources, and their columns in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}
@@ -54,7 +55,8 @@ class Trace(msgspec.Struct, frozen=True):
     jobs: tuple[TraceJob, ...]  #: in the order of their submission
     nodes: tuple[TraceNode, ...]
     queues: tuple[Queue, ...]
-    #: Jobs that do not fit the empty cluster, with the reason. They are not replayed.
+    #: Jobs that do not fit the empty cluster or the limit of their queue, with the reason. They are
+    #: not replayed.
     misfits: Mapping[str, str]
 
     @property
@@ -81,11 +83,12 @@ def read_trace(
 
 def make_trace(jobs: list[TraceJob], nodes: list[TraceNode], queues: list[Queue]) -> Trace:
     """A trace without the jobs that never fit; queues without a description have weight 1."""
-    misfit = _misfits(nodes)
-    misfits = {job.id: why for job in jobs if (why := misfit(job)) is not None}
     named = {queue.name: queue for queue in queues}
     for job in jobs:
         named.setdefault(job.queue, Queue(job.queue))
+    misfit, above_limit = _misfits(nodes), _above_limits(named)
+    reasons = ((job.id, misfit(job) or above_limit(job)) for job in jobs)
+    misfits = {job: why for job, why in reasons if why is not None}
     fitting = sorted((job for job in jobs if job.id not in misfits), key=lambda job: job.at)
     return Trace(tuple(fitting), tuple(nodes), tuple(named.values()), misfits)
 
@@ -108,6 +111,28 @@ def _misfits(nodes: list[TraceNode]) -> Callable[[TraceJob], str | None]:
         if job.size == 1:
             return f"its task needs {needs}, and no node has that"
         return f"{job.size} tasks need {needs} each, and the empty cluster fits {fitting}"
+
+    return why
+
+
+def _above_limits(queues: Mapping[str, Queue]) -> Callable[[TraceJob], str | None]:
+    """A function that says which limit a job exceeds, of its queue or of one above it, or None if
+    it exceeds none."""
+    limits: dict[str, list[tuple[str, str, int]]] = {name: [] for name in queues}
+    for name in queues:
+        queue: Queue | None = queues[name]
+        while queue is not None:
+            limits[name] += (
+                (queue.name, resource, limit) for resource, limit in queue.limit.items()
+            )
+            queue = queues.get(queue.parent or "")
+
+    def why(job: TraceJob) -> str | None:
+        for queue, resource, limit in limits[job.queue]:
+            want = job.size * job.resources.get(resource, 0)
+            if want > limit:
+                return str(AboveLimit(queue, resource, want, limit))
+        return None
 
     return why
 
