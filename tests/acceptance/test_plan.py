@@ -1,6 +1,7 @@
 """`phalanx plan` and `phalanx why`: scenarios, and jobs that are planned but not submitted."""
 
 import json
+import re
 from pathlib import Path
 
 from tests.acceptance.terminal import Server, Terminal, Worker
@@ -18,6 +19,9 @@ pending:
 - {gang: wide, tasks: [{name: w0, resources: {gpu: 3}}]}
 expect: {placed: {high: %d}, evicted_any_of: [[l0]], reasons: {wide: NeverFits}}
 """
+
+#: A time as `phalanx why` prints it.
+MINUTE = r"\d{4}-\d\d-\d\dT\d\d:\d\dZ"
 
 #: Scenarios need no server.
 ALONE = Terminal("http://127.0.0.1:9")
@@ -189,6 +193,10 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
     assert said[1] == "remedy: wait for GPUs to become free, or add workers"
     assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
     assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")
+    assert re.fullmatch(rf"order: due {MINUTE}; queue default uses 50% of its share", said[4])
+    overdue = f"order: overdue from {MINUTE}, then before all queues \\(max_wait\\)"
+    assert re.fullmatch(overdue, said[5])
+    assert len(said) == 6
 
 
 def test_a_job_file_that_is_planned_as_a_scenario_is_refused_with_the_cure(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.forecast import JobForecast
 from phalanx.identity.principal import Principal
 from phalanx.plan.decisions import PlannedVictim
+from phalanx.plan.explain.due_times import DueTimes
 from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter, WithMoves
-from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
+from phalanx.wire.plan import AlternativeView, PlannedTask, QueueDueView, VictimView
 from phalanx.wire.times import iso_time
 
 
@@ -28,6 +29,13 @@ def start_view(forecast: Forecast) -> str | None:
     """The reserved start time."""
     start = forecast.reserved_start
     return None if start is None or start.at is None else iso_time(start.at)
+
+
+def due_views(due: DueTimes | None) -> tuple[QueueDueView, ...]:
+    queues = () if due is None else due.queues
+    return tuple(
+        QueueDueView(each.queue, iso_time(each.at), round(each.used_share, 3)) for each in queues
+    )
 
 
 def victim_views(

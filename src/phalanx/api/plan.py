@@ -14,6 +14,7 @@ from phalanx.api.elements import live_array
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
+    due_views,
     listed_once,
     message,
     placement_views,
@@ -191,6 +192,8 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
+        due=due_views(seen.due),
+        overdue_at=None if seen.due is None else iso_time_or_none(seen.due.overdue_at),
     )
 
 

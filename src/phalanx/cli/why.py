@@ -10,6 +10,7 @@ from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
+    from phalanx.wire.plan import Why
 
 
 @with_client
@@ -31,3 +32,18 @@ def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
         say(f"remedy: {answer.remedy}")
     for alternative in answer.alternatives:
         say(f"alternative: {alternative.message}")
+    _print_order(answer)
+
+
+def _print_order(answer: "Why") -> None:
+    """When the job is due, by the share of its queue and of each queue above it, and when it is
+    overdue."""
+    for due in answer.due:
+        used = f"queue {due.queue} uses {due.used_share:.0%} of its share"
+        say(f"order: due {formatting.utc_minute(due.at)}; {used}")
+    if answer.overdue_at is not None:
+        at = formatting.utc_minute(answer.overdue_at)
+        if formatting.parse_time(answer.overdue_at) <= formatting.now():
+            say(f"order: overdue since {at}, before all queues (max_wait)")
+        else:
+            say(f"order: overdue from {at}, then before all queues (max_wait)")

@@ -14,6 +14,7 @@ from phalanx.engine.admission import CallLimit
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
 from phalanx.plan.cycle import plan
+from phalanx.plan.explain.due_times import DueTimes, due_times
 from phalanx.plan.explain.share_rules import ShareRule, share_rule
 from phalanx.plan.explain.whatif import (
     Alternative,
@@ -35,6 +36,7 @@ class JobForecast(NamedTuple):
     forecast: Forecast
     #: For a job that neither starts nor gathers places.
     rule: ShareRule | None = None
+    due: DueTimes | None = None
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -74,5 +76,6 @@ def _forecast(fork: ForkedState, job: str, settings: CoreSettings) -> JobForecas
         settings,
         found,
         share_rule(state.at(now), job),
+        due_times(state.at(now), job, found.reason),
         tuple(alternatives(state, now, job, found.reason, stop)),
     )

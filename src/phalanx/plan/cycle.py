@@ -12,6 +12,7 @@ from phalanx.plan.elastic import grow
 from phalanx.plan.expiry import break_deadlocks, expire
 from phalanx.plan.explain.shortage import Shortage
 from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.order import ServingOrder
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.consolidation import find_moves
 from phalanx.plan.serving.serving import Serving
@@ -114,6 +115,11 @@ def settled_shares(moment: Moment) -> FairShares:
     shares = work.shares
     work.close()
     return shares
+
+
+def order_of_queues(moment: Moment) -> ServingOrder:
+    """The order when a pass begins, before any gang is in it: by what the queues use now."""
+    return _with_shares(moment).order
 
 
 def _begin(moment: Moment) -> PlanningPass:

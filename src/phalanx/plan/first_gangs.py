@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
@@ -62,7 +63,12 @@ def deserve_starving(shares: FairShares, state: Moment, firsts: list[Bucket]) ->
 
 def is_overdue(state: Moment, gang: PendingGang) -> bool:
     """Whether a gang has been pending for longer than `max_wait` allows."""
+    at = overdue_at(state, gang)
+    return at is not None and state.now >= at
+
+
+def overdue_at(state: Moment, gang: PendingGang) -> Micros | None:
+    """When a gang has been pending for as long as `max_wait` allows; None: it is never overdue."""
     if not state.policy.max_wait or gang.since is None:
-        return False
-    bound = state.wait_times.bound(state.policy, gang.size, gang.duration)
-    return state.now - gang.since >= bound
+        return None
+    return gang.since + state.wait_times.bound(state.policy, gang.size, gang.duration)

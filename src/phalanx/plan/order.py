@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ from phalanx.plan.state.nodes import Floats
 
 _Key = tuple[object, ...]
 
+_AGED_AT, _CREATED_AT = attrgetter("aged_at"), attrgetter("created_at")
+
 
 class Candidate(NamedTuple):
     """A gang that is to be served, or the gangs of a group."""
@@ -36,6 +39,11 @@ class Candidate(NamedTuple):
     @property
     def queue(self) -> str:
         return self.last.queue
+
+
+def group_candidate(gangs: tuple[PendingGang, ...]) -> Candidate:
+    last = max(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
+    return Candidate(gangs, last)
 
 
 class Prospect(Enum):
@@ -97,6 +105,15 @@ class _QueueCandidates:
         for entry in self.heap:
             candidate = entry[2]
             yield candidate.bucket if isinstance(candidate, Candidate) else candidate
+
+
+def due_time(policy: PlannerPolicy, gangs: tuple[PendingGang, ...], share: float) -> Micros:
+    """The time by which a queue is compared with others: when the last of its next gangs was
+    submitted, where the shortest go first as if that had been later; and later by the part of its
+    share that the queue uses."""
+    at = _AGED_AT if OrderKey.SHORTEST in policy.order else _CREATED_AT
+    submitted: Micros = max(map(at, gangs))
+    return submitted + round(share * WHOLE_SHARE_LATER)
 
 
 class LineupView(Protocol):
@@ -224,10 +241,10 @@ class ServingOrder:
 
     def add_group(self, gangs: tuple[PendingGang, ...]) -> None:
         """Add a group. It is ordered by the lowest priority and the latest creation in it."""
-        last = max(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
+        candidate = group_candidate(gangs)
         size = sum(gang.size for gang in gangs)
         created = max(gang.created_at for gang in gangs)
-        self._add(Candidate(gangs, last), replace(last, size=size, created_at=created))
+        self._add(candidate, replace(candidate.last, size=size, created_at=created))
 
     def add_growing(self, gang: PendingGang, key: _Key) -> None:
         """Add a gang that could grow, with an order key of its own, after its priority and the
@@ -369,7 +386,7 @@ class ServingOrder:
         if rank is None:
             queue, need = branch.queue, self._need(branch, candidate)
             share, ratio = self._shares.usage(branch, need)
-            due = max(map(self._submitted, candidate.gangs)) + round(share * WHOLE_SHARE_LATER)
+            due = due_time(self._policy, candidate.gangs, share)
             oldest = min(gang.created_at for gang in candidate.gangs)
             rank = self._ranks[queue.name] = (
                 candidate.last.job not in self._overdue,
@@ -382,10 +399,14 @@ class ServingOrder:
             )
         return rank
 
-    def _submitted(self, gang: PendingGang) -> Micros:
-        """When a gang was submitted; where the shortest go first, as if that had been later."""
-        is_by_limit = OrderKey.SHORTEST in self._policy.order
-        return gang.aged_at if is_by_limit else gang.created_at
+    def due_times(self, gangs: tuple[PendingGang, ...]) -> Iterator[tuple[str, float, Micros]]:
+        """For the queue with which gangs are served that start together, and each queue above it:
+        its name, the part of its share that it uses now, and the time by which it is compared."""
+        candidate = group_candidate(gangs)
+        for branch in self._shares.branches[candidate.queue].path():
+            if branch is not self._shares.root:
+                share, _ = self._shares.usage(branch, self._need(branch, candidate))
+                yield branch.queue.name, share, due_time(self._policy, gangs, share)
 
     def _exceeds(self, branch: QueueBranch, candidate: Candidate, need: Floats) -> bool:
         """Whether a queue would use more than it deserves with a gang; with a starving gang, also

@@ -47,6 +47,14 @@ class PlanView(msgspec.Struct, frozen=True, omit_defaults=True):
     alternatives: tuple[AlternativeView, ...] = ()
 
 
+class QueueDueView(msgspec.Struct, frozen=True):
+    """The time by which a queue is compared with its siblings if the job is its next one."""
+
+    queue: str
+    at: str
+    used_share: float  #: the part of its share that the queue uses, from 0 to 1
+
+
 class Why(msgspec.Struct, frozen=True):
     """Why a job is pending, stopping or ended, in words and as data."""
 
@@ -59,3 +67,7 @@ class Why(msgspec.Struct, frozen=True):
     starts_at: str | None = None
     victims: tuple[VictimView, ...] = ()
     alternatives: tuple[AlternativeView, ...] = ()
+    #: When it is due, by the share of its queue and of each queue above it; empty unless it waits
+    #: for its turn.
+    due: tuple[QueueDueView, ...] = ()
+    overdue_at: str | None = None  #: when it goes before all queues (`max_wait`)

@@ -1,6 +1,7 @@
 """What would happen to a job if it were submitted now, and why a job is pending."""
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -121,6 +122,33 @@ async def test_why_names_the_rule_of_fair_share(server: Running) -> None:
     larger = "larger than the share of queue default, 1 GPU; starts when it finds 2 GPUs idle"
     assert found["rule"].startswith(f"{larger}; in ")
     assert found["remedy"] == "raise the quota or the weight of queue default, or request less"
+
+
+async def test_why_says_when_a_job_is_due_and_overdue(server: Running) -> None:
+    await worker(server)
+    await server.call("PUT", "/queues/lab", {"quota": {"gpu": 4}})
+    await server.call("PUT", "/queues/mine", {"parent": "lab"})
+    await running(server, 1, name="early", queue="mine")
+    await running(server, 3, name="busy")
+    await server.call("POST", "/jobs", gang(4))
+    job = (await server.call("POST", "/jobs", gang(3, queue="mine", time_limit="1h"))).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert [(each["queue"], each["used_share"]) for each in found["due"]] == [
+        ("mine", 0.25),
+        ("lab", 0.25),
+    ]
+    created = datetime.fromisoformat((await server.call("GET", f"/jobs/{job}")).body["created_at"])
+    later = timedelta(days=14) / 4 + 1.75 * timedelta(seconds=3645)
+    assert datetime.fromisoformat(found["due"][0]["at"]) - created == later
+    overdue = datetime.fromisoformat(found["overdue_at"]) - created
+    assert timedelta(0) <= overdue - timedelta(seconds=36450) < timedelta(seconds=5)
+
+
+async def test_why_gives_no_due_time_to_a_job_that_never_fits(server: Running) -> None:
+    await worker(server)
+    job = (await server.call("POST", "/jobs", gang(5))).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert (found["due"], found["overdue_at"]) == ([], None)
 
 
 async def test_why_names_cordoned_workers(server: Running) -> None:

@@ -119,6 +119,7 @@ def test_jobs_are_held_released_prioritised_cancelled_retried_and_requeued(
     job = client.submit(command="x", resources={"gpu": 100}).id
     assert client.hold(job).on_hold
     assert client.why(job).reason == {"type": "OnHold", "message": "on hold until it is released"}
+    assert client.why(job).due == ()
     assert not client.release(job).on_hold
     assert client.set_priority(job, -3).priority == -3
     with pytest.raises(ConflictError, match="only a job that has ended"):
