@@ -154,10 +154,8 @@ class ServingOrder:
         self._candidates = {name: _QueueCandidates() for name in shares.branches}
         #: The last number of an entry that is no bucket: those come after buckets of equal keys.
         self._count = 1 << 62
-        #: By queue: the next candidate of it and of the queues below it, and the rank of the queue
-        #: among its siblings, once it was needed.
+        #: By queue: the next candidate of it and of the queues below it, once it was needed.
         self._next: dict[str, Candidate | None] = {}
-        self._ranks: dict[str, _Key] = {}
         #: By queue: the rank and the next candidate of every child that has one; and the children
         #: whose entry is not up to date.
         self._below: dict[str, dict[str, tuple[_Key, Candidate]]] = {}
@@ -218,7 +216,6 @@ class ServingOrder:
                 entry = self._entry(candidate, partial(self._key, line, head))
             heapq.heappush(self._candidates[head.queue].heap, entry)
         self._next.clear()
-        self._ranks.clear()
         self._below.clear()
 
     def add_bucket(self, bucket: Bucket, position: int) -> None:
@@ -285,7 +282,6 @@ class ServingOrder:
         for branch in self._shares.branches[queue].path():
             name, parent = branch.queue.name, branch.parent
             self._next.pop(name, None)
-            self._ranks.pop(name, None)
             if parent is not None and parent.queue.name in self._below:
                 self._stale[parent.queue.name][branch] = None
 
@@ -382,22 +378,19 @@ class ServingOrder:
         return need
 
     def _rank(self, branch: QueueBranch, candidate: Candidate) -> _Key:
-        rank = self._ranks.get(branch.queue.name)
-        if rank is None:
-            queue, need = branch.queue, self._need(branch, candidate)
-            share, ratio = self._shares.usage(branch, need)
-            due = due_time(self._policy, candidate.gangs, share)
-            oldest = min(gang.created_at for gang in candidate.gangs)
-            rank = self._ranks[queue.name] = (
-                candidate.last.job not in self._overdue,
-                self._exceeds(branch, candidate, need),
-                due // HOUR,
-                -queue.priority,
-                ratio,
-                oldest,
-                queue.name,
-            )
-        return rank
+        """The place of a queue among its siblings, if it is served next for a candidate."""
+        need = self._need(branch, candidate)
+        share, ratio = self._shares.usage(branch, need)
+        due = due_time(self._policy, candidate.gangs, share)
+        return (
+            candidate.last.job not in self._overdue,
+            self._exceeds(branch, candidate, need),
+            due // HOUR,
+            -branch.queue.priority,
+            ratio,
+            min(gang.created_at for gang in candidate.gangs),
+            branch.queue.name,
+        )
 
     def due_times(self, gangs: tuple[PendingGang, ...]) -> Iterator[tuple[str, float, Micros]]:
         """For the queue with which gangs are served that start together, and each queue above it:
