@@ -76,6 +76,16 @@ def test_an_overdue_gang_comes_before_all_queues() -> None:
     )
 
 
+def test_a_gang_of_a_group_is_overdue_with_its_group() -> None:
+    late = gang("late", *WIDE, queue="own", waiting_s=7200, time_limit_s=600, group=["other"])
+    for waiting_s, is_overdue in ((7200, True), (0, False)):
+        limit = {"waiting_s": waiting_s, "time_limit_s": 600}
+        other = gang("other", "s0", queue="own", group=["late"], **limit)
+        said = rule("late", late, other)
+        assert said is not None
+        assert said.startswith("pending for 2h") == is_overdue
+
+
 def test_a_starving_gang_within_its_quota_may_exceed_the_share() -> None:
     mine = gang("mine", task("o0", node="n2"), queue="own")
     quotas = [{"name": name, "quota": {"gpu": 8}} for name in ("own", "other")]

@@ -5,6 +5,7 @@ from tests.unit.test_scenario import gang, scenario
 from phalanx.core.time_units import HOUR, MINUTE
 from phalanx.plan.cycle import plan
 from phalanx.plan.first_gangs import survey
+from phalanx.plan.groups import groups_of
 from phalanx.plan.model import LONGEST_LIMIT, PlannerPolicy
 from phalanx.plan.wait_times import WaitTimes
 from phalanx.scenario.times import NOW
@@ -52,6 +53,29 @@ def test_of_each_queue_the_oldest_overdue_gang_counts() -> None:
     state = scenario(pending=gangs, queues=queues, policy={"max_wait": 3}).state()
     found = survey(state.at(NOW), ())
     assert found.overdue == {"older", "other"}
+
+
+def test_a_group_is_overdue_when_its_last_member_has_been_pending_for_the_longest_bound() -> None:
+    for since, expected in ((10_900, set()), (11_000, {"one", "two"})):
+        gangs = [
+            gang("one", "o0", waiting_s=20_000, time_limit_s=3600, group=["two"]),
+            gang("two", "t0", waiting_s=since, time_limit_s=60, group=["one"]),
+        ]
+        moment = scenario(pending=gangs, policy={"max_wait": 3}).state().at(NOW)
+        groups = [group.members for group in groups_of(moment.pending)]
+        assert survey(moment, (), groups).overdue == expected
+
+
+def test_the_oldest_of_the_overdue_gangs_and_groups_of_a_queue_counts() -> None:
+    for waiting_s, expected in ((11_500, {"one", "two"}), (12_500, {"alone"})):
+        gangs = [
+            gang("one", "o0", waiting_s=12_000, time_limit_s=3600, group=["two"]),
+            gang("two", "t0", waiting_s=12_000, time_limit_s=60, group=["one"]),
+            gang("alone", "a0", waiting_s=waiting_s, time_limit_s=3600),
+        ]
+        moment = scenario(pending=gangs, policy={"max_wait": 3}).state().at(NOW)
+        groups = [group.members for group in groups_of(moment.pending)]
+        assert survey(moment, (), groups).overdue == expected
 
 
 def test_short_gangs_with_equal_requests_do_not_hide_an_overdue_long_one() -> None:

@@ -1,6 +1,6 @@
 """Groups: gangs that start together, because they are connected by the names in their groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx.core.spec.job import PackMode
@@ -32,6 +32,12 @@ def group_of(gang: PendingGang, pending: PendingGangs) -> GangGroup:
     ordered = sorted(members.values(), key=_age)
     ordered.sort(key=_constraints, reverse=True)
     return GangGroup(tuple(ordered), tuple(sorted(missing)))
+
+
+def last_member(gangs: Sequence[PendingGang]) -> PendingGang:
+    """The member with the lowest priority and the latest creation; the group is served with its
+    queue."""
+    return max(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
 
 
 def _age(gang: PendingGang) -> tuple[int, str]:

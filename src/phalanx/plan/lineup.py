@@ -42,8 +42,12 @@ class Lineup:
                 self._never_start.update(dict.fromkeys(buckets, stopped))
         for bucket, reason in self._never_start.items():
             work.reasons.of_bucket(bucket, 0, reason)
-        self._survey = survey(work.state, self._never_start)
-        #: Jobs that are overdue, at most one of each queue: they go before all others.
+        #: All groups, each with the reason why it must not start now, or never fits.
+        self._groups = [(group, self._never_starts(group)) for group in groups_of(work.pending)]
+        complete = (group.members for group, reason in self._groups if reason is None)
+        self._survey = survey(work.state, self._never_start, complete)
+        #: Jobs that are overdue: of each queue one gang, or the gangs of a group. They go before
+        #: all others.
         self.overdue = self._survey.overdue
 
     def settle_shares(self) -> None:
@@ -76,8 +80,11 @@ class Lineup:
             if bucket.need > most[bucket.fit_key] and bucket not in self._never_start
         ]
         work.order.add_buckets(fitting, short)
-        for group in groups_of(work.pending):
-            self._add_group(group)
+        for group, reason in self._groups:
+            if reason is None:
+                work.order.add_group(group.members)
+            else:
+                work.reasons.explicit.update((member.job, reason) for member in group.members)
 
     def _worth_serving(self) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the
@@ -125,17 +132,13 @@ class Lineup:
             if is_able and not (done and each[2].head.job in done):
                 yield each
 
-    def _add_group(self, group: GangGroup) -> None:
+    def _never_starts(self, group: GangGroup) -> Reason | None:
+        """Why a group must not start now, or never fits."""
         work = self._work
         reason: Reason | None = WaitingForGroup(group.missing) if group.missing else None
         for member in group.members:
             reason = reason or work.stopped(member)
-        reason = reason or never_fits(group.members, work.state.empty)
-        if reason is None:
-            work.order.add_group(group.members)
-            return
-        for member in group.members:
-            work.reasons.explicit[member.job] = reason
+        return reason or never_fits(group.members, work.state.empty)
 
     def has_places(self, bucket: Bucket) -> bool:
         """Whether enough is free for a gang of the bucket, as far as a count of places can tell."""

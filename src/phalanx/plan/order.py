@@ -18,6 +18,7 @@ from phalanx.core.time_units import HOUR, Micros
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.user_shares import UserShares
+from phalanx.plan.groups import last_member
 from phalanx.plan.model import WHOLE_SHARE_LATER, OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.pending import USUAL, Bucket, KeyedBucket, is_starving, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -42,8 +43,7 @@ class Candidate(NamedTuple):
 
 
 def group_candidate(gangs: tuple[PendingGang, ...]) -> Candidate:
-    last = max(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
-    return Candidate(gangs, last)
+    return Candidate(gangs, last_member(gangs))
 
 
 class Prospect(Enum):
@@ -121,7 +121,7 @@ class LineupView(Protocol):
 
     @property
     def overdue(self) -> Collection[str]:
-        """Jobs that come before all others, at most one of each queue."""
+        """Jobs that come before all others: of each queue one gang, or the gangs of a group."""
 
     def has_places(self, bucket: Bucket) -> bool:
         """Whether enough may be free for a gang of the bucket."""

@@ -56,7 +56,7 @@ def due_times(state: Moment, job: str, reason: Reason | None) -> DueTimes | None
     gangs = group_of(gang, state.pending).members
     found = order_of_queues(state).due_times(gangs)
     queues = tuple(QueueDueTime(queue, at, share) for queue, share, at in found)
-    return DueTimes(queues, None if gang.group else overdue_at(state, gang))
+    return DueTimes(queues, overdue_at(state, gangs))
 
 
 def _exceeds_limit(state: Moment, gang: PendingGang) -> bool:

@@ -9,6 +9,7 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import is_overdue
+from phalanx.plan.groups import group_of
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -120,7 +121,8 @@ def share_rule(state: Moment, job: str) -> ShareRule | None:
     gang = state.pending.gangs.get(job)
     if gang is None:
         return None
-    if gang.since is not None and is_overdue(state, gang):
+    group = group_of(gang, state.pending)
+    if gang.since is not None and not group.missing and is_overdue(state, group.members):
         return PastMaxWait(state.now - gang.since)
     shares = _divided(state)
     return _exceeded(state, gang, shares) if shares.is_contended else None
