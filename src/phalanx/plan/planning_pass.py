@@ -115,10 +115,30 @@ class PlanningPass:
         binding = self.non_preemptible.binding((g, minimum_amounts(g, self.table)) for g in bound)
         return None if binding is None else QueueQuota(*binding)
 
+    def lasting_work_excludes(self, gangs: Iterable[PendingGang]) -> bool:
+        """Whether work without a known end leaves too little of a limit or a quota for gangs."""
+        needs = [(gang, minimum_amounts(gang, self.table)) for gang in gangs]
+        of_queues = [(gang.queue, need) for gang, need in needs]
+        if self.shares.limits.binding(of_queues, self._lasting_use) is not None:
+            return True
+        bound = ((gang, need) for gang, need in needs if not gang.preemptible)
+        return self.non_preemptible.binding(bound, in_the_end=True) is not None
+
+    @cached_property
+    def _lasting_use(self) -> dict[str, Floats]:
+        """By queue: what running gangs without a known end use of it and of the queues below."""
+        running, branches = self.state.running, self.shares.branches
+        every = (*branches.values(), self.shares.root)
+        used: dict[str, Floats] = {b.queue.name: np.zeros(len(b.used)) for b in every}
+        for queue in running.queues():
+            for branch in branches[queue].path():
+                used[branch.queue.name] += running.used_without_end(queue)
+        return used
+
     def headroom(self, gang: PendingGang) -> Headroom:
         """What a gang may use above its minimum."""
         limits = self.shares.limits.headroom(gang.queue)
-        reserve = self.starvation.headroom(gang.queue)
+        reserve = self.starvation.headroom(gang)
         quota = self.non_preemptible.headroom(gang)
         return Headroom(np.min([limits, reserve, quota], axis=0), self.table)
 

@@ -1,6 +1,6 @@
 """Limits of the queues: which of them binds, and how much they leave."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,15 +17,18 @@ class QueueLimits:
         #: Queues that have a limit, or are below a queue that has one.
         self.limited = tree.layout.limited
 
-    def binding(self, needs: Iterable[tuple[str, Floats]]) -> tuple[str, str] | None:
+    def binding(
+        self, needs: Iterable[tuple[str, Floats]], used: Mapping[str, Floats] | None = None
+    ) -> tuple[str, str] | None:
         """The first queue that these additional amounts would take above its limit, and the
-        resource; None if all limits hold."""
+        resource; None if all limits hold. `used`: by queue, instead of what it uses now."""
         more: dict[str, Floats] = {}
         for queue, need in needs:
             for branch in self._tree.branches[queue].path():
                 name = branch.queue.name
                 more[name] = more.get(name, 0.0) + need
-                above = (branch.used + more[name] > branch.limit + EPSILON) & (need > 0)
+                now = branch.used if used is None else used[name]
+                above = (now + more[name] > branch.limit + EPSILON) & (need > 0)
                 if above.any():
                     return name, list(self._table.rows)[int(np.flatnonzero(above)[0])]
         return None

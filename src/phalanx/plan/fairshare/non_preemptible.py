@@ -3,7 +3,7 @@
 What cannot be reclaimed is not borrowed: the queue setting `non_preemptible_within_quota`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -26,10 +26,15 @@ class NonPreemptibleUse:
         self._shares = shares
         bound = [b for b in shares.branches.values() if b.queue.non_preemptible_within_quota]
         self._used: dict[str, Floats] = {b.queue.name: np.zeros(len(b.quota)) for b in bound}
+        #: The same of running gangs that have no known end.
+        self._lasting = {name: used.copy() for name, used in self._used.items()}
         if not bound:
             return
         for occupancy in state.running.by_job.values():
             self.use(occupancy.gang, occupancy.total)
+            if state.running.is_lasting(occupancy):
+                for branch in self._bound(occupancy.gang):
+                    self._lasting[branch.queue.name] += occupancy.total
         for gang in state.pending.nominated.values():
             self.use(gang, minimum_amounts(gang, shares.table))
         for gang in state.pending.gathering.values():
@@ -40,15 +45,19 @@ class NonPreemptibleUse:
         for branch in self._bound(gang):
             self._used[branch.queue.name] += amounts
 
-    def binding(self, needs: Iterable[tuple[PendingGang, Floats]]) -> tuple[str, str] | None:
+    def binding(
+        self, needs: Iterable[tuple[PendingGang, Floats]], *, in_the_end: bool = False
+    ) -> tuple[str, str] | None:
         """The first queue whose quota gangs that are not preemptible would exceed with these
-        amounts, and the resource; None if there is none."""
+        amounts, and the resource; None if there is none. `in_the_end`: once all work with a known
+        end has ended."""
+        used = self._lasting if in_the_end else self._used
         more: dict[str, Floats] = {}
         for gang, need in needs:
             for branch in self._bound(gang):
                 name = branch.queue.name
                 more[name] = more.get(name, 0.0) + need
-                exceeds = (more[name] > self._left(branch) + EPSILON) & (need > 0)
+                exceeds = (more[name] > self._left(branch, used) + EPSILON) & (need > 0)
                 if exceeds.any():
                     resources = list(self._shares.table.rows)
                     return name, resources[int(np.flatnonzero(exceeds)[0])]
@@ -57,7 +66,8 @@ class NonPreemptibleUse:
     def headroom(self, gang: PendingGang) -> Floats:
         """Amounts that the quotas leave for more tasks of a gang, by row."""
         unlimited = np.full(len(self._shares.capacity), np.inf)
-        return np.min([unlimited, *map(self._left, self._bound(gang))], axis=0)  # type: ignore[no-any-return]
+        left = (self._left(branch, self._used) for branch in self._bound(gang))
+        return np.min([unlimited, *left], axis=0)  # type: ignore[no-any-return]
 
     def _bound(self, gang: PendingGang | RunningGang) -> list[QueueBranch]:
         """The queues with the setting, from the gang's queue up, if the gang is not preemptible."""
@@ -66,8 +76,8 @@ class NonPreemptibleUse:
         path = self._shares.branches[gang.queue].path()
         return [branch for branch in path if branch.queue.name in self._used]
 
-    def _left(self, branch: QueueBranch) -> Floats:
+    def _left(self, branch: QueueBranch, used: Mapping[str, Floats]) -> Floats:
         has_quota: Bools = branch.has_quota
         binds = has_quota if has_quota.any() else ~has_quota
-        left: Floats = branch.quota - self._used[branch.queue.name]
+        left: Floats = branch.quota - used[branch.queue.name]
         return np.where(binds & self._shares.shared, left, np.inf)

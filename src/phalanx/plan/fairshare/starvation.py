@@ -1,8 +1,8 @@
-"""The part of a queue's share that is reserved for a starving gang of that queue, and the limit
-that is reserved for an overdue one.
+"""The part of a queue's share that is reserved for a starving gang of that queue, and the limit or
+quota that is reserved for an overdue one.
 
-Smaller gangs behind it could otherwise use the share or the limit again and again, and the queue
-would never have enough of it left for the large gang.
+Smaller gangs behind it could otherwise use the share, the limit or the quota again and again, and
+the queue would never have enough of it left for the large gang.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.core.reasons import QueueLimit, QueueQuota
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
-from phalanx.plan.state.nodes import EPSILON, Floats
+from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.running import RunningGangs
 
 
@@ -26,23 +27,30 @@ class _Reserve(NamedTuple):
     start: ReservedStart
 
 
-class _LimitReserve(NamedTuple):
-    """The limit of a queue for one resource, and the gang that nothing else may use it before."""
+class _BoundReserve(NamedTuple):
+    """The limit of a queue for one resource, or its quota for gangs that are not preemptible, and
+    the gang that nothing else may use it before."""
 
     row: int
     start: ReservedStart
+    of_quota: bool
+
+    def binds(self, gang: PendingGang) -> bool:
+        """Whether a gang below the queue would use it, if the gang requests the resource."""
+        return not (self.of_quota and gang.preemptible)
 
 
 class StarvationReserve:
     """At most one reserve of its share per queue, for the first starving gang in it, and one of its
-    limit, for the first overdue gang that waits for it."""
+    limit and its quota, for the first overdue gang that waits for it."""
 
     def __init__(self, shares: FairShares, running: RunningGangs, now: Micros) -> None:
         self._shares = shares
         self._running = running
         self._now = now
         self._reserves: dict[str, _Reserve] = {}
-        self._limits: dict[str, _LimitReserve] = {}
+        #: By queue, and whether it is the quota.
+        self._bounds: dict[tuple[str, bool], _BoundReserve] = {}
 
     def reserve(self, gang: PendingGang, start_at: Micros | None) -> None:
         """Reserve a part of the share for a starving gang, if `can_reserve`."""
@@ -65,37 +73,33 @@ class StarvationReserve:
         lasting = self._running.used_without_end(gang.queue) * (need > 0)
         return shares.share_could_hold(gang.queue, need + lasting)
 
-    def reserve_limit(self, gang: PendingGang, queue: str, resource: str) -> None:
-        """Let nothing else use the limit of a queue before an overdue gang, if the limit holds the
-        gang once all work with a known end has ended."""
-        shares = self._shares
-        row = shares.table.rows[resource]
-        lasting = sum(
-            float(self._running.used_without_end(name)[row])
-            for name in self._running.queues()
-            if any(branch.queue.name == queue for branch in shares.branches[name].path())
-        )
-        need = float(minimum_amounts(gang, shares.table)[row])
-        if lasting + need <= float(shares.branches[queue].limit[row]) + EPSILON:
-            start = ReservedStart(gang.job, (), None)
-            self._limits.setdefault(queue, _LimitReserve(row, start))
+    def reserve_bound(self, gang: PendingGang, bound: QueueLimit | QueueQuota) -> None:
+        """Let nothing else use the limit of a queue, or its quota for gangs that are not
+        preemptible, before an overdue gang."""
+        row, of_quota = self._shares.table.rows[bound.resource], isinstance(bound, QueueQuota)
+        reserve = _BoundReserve(row, ReservedStart(gang.job, (), None), of_quota)
+        self._bounds.setdefault((bound.queue, of_quota), reserve)
 
-    def _delayed_at_limit(self, gang: PendingGang) -> ReservedStart | None:
-        """The overdue gang that waits for a limit which this one would use."""
-        if not self._limits:
+    def _bounds_of(self, gang: PendingGang) -> list[_BoundReserve]:
+        """The reserved limits and quotas of the gang's queue and of those above it that bind it."""
+        if not self._bounds:
+            return []
+        names = {branch.queue.name for branch in self._shares.branches[gang.queue].path()}
+        reserves = (reserve for (name, _), reserve in self._bounds.items() if name in names)
+        return [reserve for reserve in reserves if reserve.binds(gang)]
+
+    def _delayed_at_bound(self, gang: PendingGang) -> ReservedStart | None:
+        """The overdue gang that waits for a limit or quota which this one would use."""
+        if not (reserves := self._bounds_of(gang)):
             return None
         need = minimum_amounts(gang, self._shares.table)
-        for branch in self._shares.branches[gang.queue].path():
-            reserve = self._limits.get(branch.queue.name)
-            if reserve is not None and need[reserve.row] > 0:
-                return reserve.start
-        return None
+        return next((each.start for each in reserves if need[each.row] > 0), None)
 
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """The starving gang whose reserve these gangs would use beyond its start time, or the
-        overdue gang that waits for a limit which they would use."""
+        overdue gang that waits for a limit or quota which they would use."""
         for gang in gangs:
-            if (start := self._delayed_at_limit(gang)) is not None:
+            if (start := self._delayed_at_bound(gang)) is not None:
                 return start
         for gang in gangs:
             reserve = self._reserves.get(gang.queue)
@@ -120,15 +124,14 @@ class StarvationReserve:
         """Whether the gang, started now, has certainly ended by this time."""
         return at is not None and gang.duration is not None and self._now + gang.duration <= at
 
-    def headroom(self, queue: str) -> Floats:
-        """Amounts that the queue may use without touching the reserve, by row."""
-        reserve = self._reserves.get(queue)
-        branch = self._shares.branches[queue]
+    def headroom(self, gang: PendingGang) -> Floats:
+        """Amounts that a gang may use without touching a reserve, by row."""
+        reserve = self._reserves.get(gang.queue)
+        branch = self._shares.branches[gang.queue]
         headroom: Floats = np.full(len(branch.used), np.inf)
         if reserve is not None:
             left = branch.deserved - branch.used - reserve.need
             headroom = np.where((reserve.need > 0) & self._shares.shared, left, np.inf)
-        for above in branch.path() if self._limits else ():
-            if (of_limit := self._limits.get(above.queue.name)) is not None:
-                headroom[of_limit.row] = 0.0
+        for bound in self._bounds_of(gang):
+            headroom[bound.row] = 0.0
         return headroom

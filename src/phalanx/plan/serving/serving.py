@@ -79,7 +79,7 @@ class Serving:
         nominated = [gang for gang in gangs if gang.nomination is not None]
         closed: Reason | None = closed_gate(work, gangs)
         if closed is None and not nominated:
-            closed = work.exceeded_quota(gangs)
+            closed = self._reserve_bound(gangs, work.exceeded_quota(gangs))
         if closed is not None:
             self._explain(candidate, closed)
             return
@@ -118,7 +118,7 @@ class Serving:
             if moves or (may_evict and self.evictions.search(gangs)):
                 self._serve_next(candidate)
                 return
-        reason = self._binding_limit(gangs)
+        reason = self._reserve_bound(gangs, work.binding_limit(minimum_needs(work, gangs)))
         if reason is None:
             self._reserve_start(gangs)
         self._explain(candidate, reason)
@@ -156,7 +156,8 @@ class Serving:
         """Why a candidate cannot start; None: too little is free. In that case a start is reserved
         for it. `delayed` is a starving gang that it would delay."""
         work, gang = self._work, gangs[0]
-        reason: Reason | None = self._binding_limit(gangs)
+        limit = work.binding_limit(minimum_needs(work, gangs))
+        reason: Reason | None = self._reserve_bound(gangs, limit)
         reason = reason or work.reservations.held_back(gangs, delayed)
         if isinstance(reason, HeldBack):
             work.reservations.keep_promise(gangs)
@@ -168,13 +169,16 @@ class Serving:
             self._reserve_start(gangs)
         return reason
 
-    def _binding_limit(self, gangs: Sequence[PendingGang]) -> QueueLimit | None:
-        """The limit that a candidate would exceed; it is reserved for a gang that is overdue."""
+    def _reserve_bound(
+        self, gangs: Sequence[PendingGang], bound: QueueLimit | QueueQuota | None
+    ) -> QueueLimit | QueueQuota | None:
+        """The limit or quota that a candidate would exceed. It is reserved for one that is overdue,
+        unless work without a known end uses too much of it."""
         work, gang = self._work, gangs[0]
-        binding = work.binding_limit(minimum_needs(work, gangs))
-        if binding is not None and gang.job in work.lineup.overdue:
-            work.starvation.reserve_limit(gang, binding.queue, binding.resource)
-        return binding
+        is_overdue = bound is not None and gang.job in work.lineup.overdue
+        if bound is not None and is_overdue and not work.lasting_work_excludes(gangs):
+            work.starvation.reserve_bound(gang, bound)
+        return bound
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         work = self._work

@@ -385,9 +385,13 @@ class RunningGangs:
         if used is None or len(used) < rows:
             used = self._without_end[queue] = np.zeros(rows)
             for occupancy in self.in_queue(queue):
-                if occupancy.first_end == NEVER and occupancy.gang.job not in self.stopping:
+                if self.is_lasting(occupancy):
                     used += occupancy.total
         return used
+
+    def is_lasting(self, occupancy: Occupancy) -> bool:
+        """Whether a gang has no time limit and is not stopping."""
+        return occupancy.first_end == NEVER and occupancy.gang.job not in self.stopping
 
     def stopping_tasks(self) -> set[str]:
         """The ids of tasks that are stopping."""
