@@ -104,7 +104,7 @@ def test_a_gang_is_overdue_after_max_wait_times_its_limit() -> None:
     assert never.overdue_at is None
 
 
-def test_a_group_is_due_by_its_last_member_and_never_overdue() -> None:
+def test_a_group_is_due_by_its_last_member_and_overdue_by_the_longest_bound() -> None:
     one = gang("one", "t0", queue="own", group=["two"], submit_order=1, time_limit_s=60)
     two = gang("two", "t1", queue="own", group=["one"], submit_order=2, time_limit_s=3600)
     state = cluster(one, two)
@@ -113,7 +113,7 @@ def test_a_group_is_due_by_its_last_member_and_never_overdue() -> None:
         assert found is not None
         [level] = found.queues
         assert level.at == submitted(state, "two") + round(1.75 * LIMIT) + 7 * DAY
-        assert found.overdue_at is None
+        assert found.overdue_at == NOW + 10 * LIMIT
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The first gang of every queue, and the gangs that have been pending for too long."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from phalanx.core.time_units import Micros
@@ -13,12 +14,20 @@ from phalanx.plan.state.planner_state import Moment
 #: A gang, or the gangs of a group.
 _Gangs = tuple[PendingGang, ...]
 
+#: The overdue gang or group of a queue that has been pending for longest, and the others in order.
+OverdueInQueue = tuple[_Gangs, Iterator[_Gangs]]
+
 
 class QueueSurvey(NamedTuple):
     #: By queue: its buckets in their order, except those whose gangs must not start.
     keyed: dict[str, list[KeyedBucket]]
     firsts: list[Bucket]  #: the first gang of every queue, as its bucket
-    overdue: set[str]  #: jobs that are overdue: of each queue one gang, or the gangs of a group
+    overdue_in: list[OverdueInQueue]  #: of every queue that has any
+
+    @property
+    def overdue(self) -> set[str]:
+        """Jobs that are overdue: of each queue the oldest gang, or the gangs of a group."""
+        return {gang.job for oldest, _ in self.overdue_in for gang in oldest}
 
 
 def survey(
@@ -33,18 +42,18 @@ def survey(
     grouped: dict[str, list[_Gangs]] = {}
     for gangs in groups:
         grouped.setdefault(last_member(gangs).queue, []).append(gangs)
-    may_be_overdue = {*grouped}
+    may_be_overdue = dict.fromkeys(grouped)
     for queue, order in state.in_order().items():
         keyed[queue] = order.keyed
         if queue in restricted:
             keyed[queue] = [each for each in order.keyed if each[2] not in never_start]
         if state.now >= order.overdue_from:
-            may_be_overdue.add(queue)
-    overdue: set[str] = set()
+            may_be_overdue[queue] = None
+    overdue_in: list[OverdueInQueue] = []
     for queue in may_be_overdue:
-        gangs = next(_overdue_in(state, keyed.get(queue, ()), grouped.get(queue, ())), ())
-        overdue.update(gang.job for gang in gangs)
-    return QueueSurvey(keyed, first_of_each(keyed.values()), overdue)
+        others = _overdue_in(state, keyed.get(queue, ()), grouped.get(queue, ()))
+        overdue_in += ((oldest, others) for oldest in islice(others, 1))
+    return QueueSurvey(keyed, first_of_each(keyed.values()), overdue_in)
 
 
 def _overdue_in(

@@ -283,6 +283,12 @@ class FutureCapacity:
     def ends(self) -> EndTimes:
         return self._unreserved.ends
 
+    @cached_property
+    def in_the_end(self) -> FreeCapacity:
+        """What is free once all tasks with a known end are gone. Asked for before any gang of the
+        pass is served."""
+        return self._unreserved.at(max(self.ends.times, default=0))
+
     def times(self) -> list[Micros]:
         """The times at which places become free: tasks end, or reserved gangs do."""
         ends = {reservation.end for reservation in self.all_reservations()} - {NEVER}

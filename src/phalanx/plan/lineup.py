@@ -16,6 +16,7 @@ from phalanx.plan.first_gangs import deserve_starving, first_of_each, survey
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.order import Candidate, Prospect
+from phalanx.plan.overdue_gangs import has_end, stuck_gangs
 from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ class Lineup:
         self._groups = [(group, self._never_starts(group)) for group in groups_of(work.pending)]
         complete = (group.members for group, reason in self._groups if reason is None)
         self._survey = survey(work.state, self._never_start, complete)
-        #: Jobs that are overdue: of each queue one gang, or the gangs of a group. They go before
-        #: all others.
+        #: Jobs that are overdue: of each queue one gang, or the gangs of a group; besides one that
+        #: is stuck, another one. They go before all others.
         self.overdue = self._survey.overdue
+        #: Those of them that are stuck, and those that go before the other one of their queue.
+        self.stuck: set[str] = set()
+        self.ahead: set[str] = set()
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -65,6 +69,7 @@ class Lineup:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
         of the pass."""
         work = self._work
+        self._pass_turns_on()
         most = work.capacity.most
         for key in {key for order in self._orders.values() for key in order.fit_keys}:
             work.capacity.most_fit(*key)
@@ -85,6 +90,14 @@ class Lineup:
                 work.order.add_group(group.members)
             else:
                 work.reasons.explicit.update((member.job, reason) for member in group.members)
+
+    def _pass_turns_on(self) -> None:
+        """Let another gang of a queue be overdue besides a stuck one. If it has a time limit, it
+        goes first, because it frees the nodes of the stuck one again."""
+        for stuck, other in stuck_gangs(self._work, self._survey.overdue_in):
+            self.stuck.update(gang.job for gang in stuck)
+            self.overdue.update(gang.job for gang in other)
+            self.ahead.update(gang.job for gang in (other if has_end(other) else stuck))
 
     def _worth_serving(self) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the

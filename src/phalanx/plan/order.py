@@ -121,7 +121,11 @@ class LineupView(Protocol):
 
     @property
     def overdue(self) -> Collection[str]:
-        """Jobs that come before all others: of each queue one gang, or the gangs of a group."""
+        """Jobs that come before all others: of each queue at most two gangs or groups."""
+
+    @property
+    def ahead(self) -> Collection[str]:
+        """Those of them that come before the other one of their queue."""
 
     def has_places(self, bucket: Bucket) -> bool:
         """Whether enough may be free for a gang of the bucket."""
@@ -143,7 +147,7 @@ class ServingOrder:
     ) -> None:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
-        self._overdue = lineup.overdue
+        self._overdue, self._ahead = lineup.overdue, lineup.ahead
         self._has_places = lineup.has_places
         self._prospect = lineup.prospect
         self._drop_hopeless = lineup.drop_hopeless
@@ -257,7 +261,7 @@ class ServingOrder:
         """The first key of a gang in its queue: overdue gangs, the others, and those that come
         last."""
         if gang.job in self._overdue:
-            return USUAL - 1
+            return USUAL - 1 - (gang.job in self._ahead)
         return USUAL + 1 if bucket in self._last else USUAL
 
     def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:

@@ -255,6 +255,21 @@ class StartReservations:
             self._keep_nodes(gangs)
         return start
 
+    def fits_in_the_end(self, gangs: Sequence[PendingGang], beside: PendingGang | None) -> bool:
+        """Whether gangs fit once all tasks with a known end are gone, whatever is reserved.
+
+        `beside`: without the nodes that the last pass kept for this gang.
+        """
+        gang, capacity, allowed = gangs[0], self._future.in_the_end, None
+        last = None if beside is None else self._last.get(beside.job)
+        if last is not None and last.at is None:
+            allowed = ~node_mask(self._state.table, last.nodes)
+        elif len(gangs) == 1 and is_simple(gang):
+            return capacity.most_fit(gang.roles[0].request, required_domains(gang)) >= gang.need
+        trials = place_all([PlacementTrial(gang, (capacity,), allowed) for gang in gangs])
+        undo_all(trials)
+        return trials is not None
+
     def _reserve_earliest(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """Reserve the earliest time at which the gangs fit; None if there is none."""
         times, future = self._future.times(), self._future

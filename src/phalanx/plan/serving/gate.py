@@ -1,16 +1,19 @@
 """The gate of `min_resources`: a gang is not tried before so much is free in the cluster."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from phalanx.core.reasons import BelowMinResources
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts
-from phalanx.plan.planning_pass import PlanningPass
+
+if TYPE_CHECKING:
+    from phalanx.plan.planning_pass import PlanningPass
 
 
-def closed_gate(work: PlanningPass, gangs: Sequence[PendingGang]) -> BelowMinResources | None:
+def closed_gate(work: "PlanningPass", gangs: Sequence[PendingGang]) -> BelowMinResources | None:
     """The resource of which too little is free to try these gangs; None if they can be tried.
 
     A gang for which capacity is kept has passed its gate.
@@ -23,7 +26,7 @@ def closed_gate(work: PlanningPass, gangs: Sequence[PendingGang]) -> BelowMinRes
     return None
 
 
-def _closed(work: PlanningPass, gang: PendingGang) -> BelowMinResources | None:
+def _closed(work: "PlanningPass", gang: PendingGang) -> BelowMinResources | None:
     table = work.table
     free = np.maximum(work.capacity.present.free, 0).sum(axis=1, where=table.open)
     gathered = gathered_amounts(gang, table)

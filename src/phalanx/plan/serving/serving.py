@@ -172,12 +172,13 @@ class Serving:
     def _reserve_bound(
         self, gangs: Sequence[PendingGang], bound: QueueLimit | QueueQuota | None
     ) -> QueueLimit | QueueQuota | None:
-        """The limit or quota that a candidate would exceed. It is reserved for one that is overdue,
-        unless work without a known end uses too much of it."""
-        work, gang = self._work, gangs[0]
-        is_overdue = bound is not None and gang.job in work.lineup.overdue
-        if bound is not None and is_overdue and not work.lasting_work_excludes(gangs):
-            work.starvation.reserve_bound(gang, bound)
+        """The limit or quota that a candidate would exceed. It is reserved for one that is overdue
+        and not stuck, unless work without a known end uses too much of it."""
+        work, job = self._work, gangs[0].job
+        if bound is None or job not in work.lineup.overdue or job in work.lineup.stuck:
+            return bound
+        if not work.lasting_work_excludes(gangs):
+            work.starvation.reserve_bound(gangs[0], bound)
         return bound
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:

@@ -1,0 +1,92 @@
+"""Overdue gangs that wait for work without a known end, and those that are overdue besides them."""
+
+from typing import Any
+
+from tests.unit.test_scenario import gang, scenario, task
+
+from phalanx.plan.cycle import plan
+from phalanx.plan.lineup import Lineup
+from phalanx.plan.planning_pass import PlanningPass
+from phalanx.scenario.times import NOW
+
+#: 2 of 4 GPUs are in use without a known end.
+ENDLESS = gang("endless", task("e0", node="n1"), task("e1", node="n1"), preemptible=False)
+NODES = [{"name": "n1", "resources": {"gpu": 4}}]
+
+
+def overdue(name: str, tasks: int, waiting_s: int, **fields: Any) -> dict[str, Any]:
+    names = [f"{name}{n}" for n in range(tasks)]
+    return gang(name, *names, waiting_s=waiting_s, **{"time_limit_s": 3600, **fields})
+
+
+def lineup(*pending: dict[str, Any], **fields: Any) -> Lineup:
+    given = {"nodes": NODES, "running": [ENDLESS], "policy": {"max_wait": 3}, **fields}
+    work = PlanningPass(scenario(pending=[*pending], **given).state().at(NOW))
+    work.lineup.settle_shares()
+    work.lineup.fill()
+    return work.lineup
+
+
+def started_by_second_plan(*pending: dict[str, Any]) -> list[str]:
+    """The jobs that start in a plan which knows the nodes that the one before has kept."""
+    given: dict[str, Any] = {"nodes": NODES, "running": [ENDLESS], "policy": {"max_wait": 3}}
+    state = scenario(pending=[*pending], **given).state()
+    state.accept(plan(state, NOW))
+    return [placement.job for placement in plan(state, NOW).reserved()]
+
+
+LATE = overdue("late", 4, 14_000)
+
+
+def test_the_oldest_overdue_gang_that_is_not_stuck_is_overdue_besides_a_stuck_one() -> None:
+    gangs = [overdue("wide", 3, 13_000), overdue("able", 2, 12_000), overdue("next", 1, 11_000)]
+    found = lineup(LATE, *gangs)
+    assert found.overdue == {"late", "able"}
+    assert (found.stuck, found.ahead) == ({"late"}, {"able"})
+
+
+def test_where_all_overdue_gangs_are_stuck_the_oldest_one_is_overdue() -> None:
+    found = lineup(LATE, overdue("wide", 3, 13_000))
+    assert found.overdue == {"late"}
+    assert not found.stuck
+
+
+def test_besides_a_gang_that_is_not_stuck_no_other_one_is_overdue() -> None:
+    ending = {**ENDLESS, "time_limit_s": 7200, "started_s_ago": 60}
+    assert lineup(LATE, overdue("able", 2, 12_000), running=[ending]).overdue == {"late"}
+
+
+def test_a_gang_that_is_not_overdue_has_no_turn_besides_a_stuck_one() -> None:
+    assert lineup(LATE, overdue("new", 2, 10_900)).overdue == {"late"}
+
+
+def group(tasks: int, waiting_s: int) -> list[dict[str, Any]]:
+    return [
+        overdue("one", tasks, waiting_s, group=["two"]),
+        overdue("two", tasks, waiting_s, group=["one"]),
+    ]
+
+
+def test_a_group_is_overdue_besides_a_stuck_gang() -> None:
+    found = lineup(LATE, *group(1, 12_000))
+    assert found.overdue == {"late", "one", "two"}
+    assert (found.stuck, found.ahead) == ({"late"}, {"one", "two"})
+
+
+def test_a_gang_is_overdue_besides_a_stuck_group() -> None:
+    found = lineup(*group(2, 13_000), overdue("able", 2, 12_000))
+    assert found.overdue == {"one", "two", "able"}
+    assert (found.stuck, found.ahead) == ({"one", "two"}, {"able"})
+
+
+def test_a_gang_below_its_min_resources_hides_no_other_overdue_gang() -> None:
+    gated = overdue("gated", 1, 14_000, min_resources={"gpu": 3})
+    assert lineup(gated, overdue("able", 2, 12_000)).overdue == {"gated", "able"}
+
+
+def test_a_gang_without_a_time_limit_has_no_turn_on_the_nodes_of_a_stuck_one() -> None:
+    late = overdue("late", 4, 5_000_000)
+    endless = overdue("later", 2, 4_000_000, time_limit_s=None)
+    short = overdue("short", 1, 12_000)
+    assert started_by_second_plan(late, endless) == []
+    assert started_by_second_plan(late, endless, short) == ["short"]
