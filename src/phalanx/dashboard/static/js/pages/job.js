@@ -158,8 +158,14 @@ export function job(context) {
       why.rule ? h("div", why.rule) : null,
       why.starts_at ? h("div", `Expected start: ${clock(why.starts_at)}`) : null,
       why.remedy ? h("div.muted", why.remedy) : null,
+      why.due.map((each) => h("div.muted", `Due ${clock(each.at)}: queue ${each.queue} uses ${percent(each.used_share, 1)} of its share`)),
+      why.overdue_at ? h("div.muted", overdueText(why.overdue_at)) : null,
       remedies.length ? h("div.row.remedies", remedies) : null,
     );
+  }
+
+  function overdueText(at) {
+    return Date.parse(at) <= Date.now() ? `Overdue since ${clock(at)}: goes before all queues` : `Overdue from ${clock(at)}: then it goes before all queues`;
   }
 
   function remedy(each, act) {
