@@ -194,7 +194,7 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
     assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
     assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")
     assert re.fullmatch(rf"order: due {MINUTE}; queue default uses 50% of its share", said[4])
-    overdue = f"order: overdue from {MINUTE}, then before all queues \\(max_wait\\)"
+    overdue = f"order: before all queues from {MINUTE} on \\(max_wait\\)"
     assert re.fullmatch(overdue, said[5])
     assert len(said) == 6
 

@@ -75,7 +75,7 @@ async def test_a_pending_job_offers_what_would_let_it_start_and_says_the_consequ
     fleet.waits(pending, "NotEnough")
     await open_page(page, fleet.url, f"job/{pending}", "default/second")
     await expect(page.locator(".why")).to_contain_text(": queue default uses 100 % of its share")
-    await expect(page.locator(".why")).to_contain_text(": then it goes before all queues")
+    await expect(page.locator(".why")).to_contain_text("Before all queues from ")
     await page.get_by_role("button", name="Raise the priority to").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("evicts 1 gang (default/first)")

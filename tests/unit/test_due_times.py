@@ -10,7 +10,7 @@ from phalanx.core.reasons import NeverFits, NotEnough, OnHold, QueueLimit, Reaso
 from phalanx.core.time_units import HOUR, SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.explain.due_times import DueTimes, due_times
-from phalanx.plan.explain.whatif import forecast
+from phalanx.plan.explain.whatif import forecast, remedy
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.scenario.times import NOW
 
@@ -126,7 +126,9 @@ def test_a_gang_that_does_not_wait_for_its_turn_is_not_due(reason: Reason | None
 
 def test_a_gang_that_exceeds_the_limit_of_its_queue_by_itself_is_not_due() -> None:
     state = cluster(gang("wide", "t0", "t1", queue="own"))
-    reason = QueueLimit("own", "gpu")
-    assert due(state, "wide", reason) is not None
+    assert due(state, "wide", QueueLimit("own", "gpu")) is not None
     state.set_queues({**state.queues, "own": replace(state.queues["own"], limit={"gpu": 1000})})
+    reason = plan(state, NOW).reasons["wide"]
+    assert str(reason) == "the gang needs 2 GPUs, the limit of queue own is 1"
+    assert remedy(reason) == "request less, or raise that limit"
     assert due(state, "wide", reason) is None

@@ -4,9 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from phalanx.core.model import Nomination
 from phalanx.core.time_units import SECOND
 from phalanx.plan.cycle import plan
-from phalanx.plan.decisions import Plan
+from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.model import PlannerPolicy
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.scenario.scenario import Scenario, read_scenario
@@ -150,3 +151,23 @@ def test_a_reserved_start_moves_to_other_nodes_rather_than_to_a_later_time() -> 
     assert starts(again) == {"head": 1000, "other": 1645}
     assert again.reserved_starts[0].nodes != start.nodes
     assert again.broken_starts == ()
+
+
+def test_a_reserved_start_is_kept_while_the_victims_of_a_gang_that_ends_before_it_stop() -> None:
+    low = running("low", 2, ends_s=3000) | {"preemptible": True}
+    late = gang("late", 5, time_limit_s=3600, waiting_s=12_000)
+    waits = [late, gang("vip", 2, priority=9, time_limit_s=600), gang("long", 1)]
+    state = scenario(5, [low, running("fixed", 2, ends_s=3000)], waits, max_wait=3.0).state()
+    made = plan(state, NOW)
+    [evict] = [decision for decision in made.decisions if isinstance(decision, Evict)]
+    assert starts(made) == {"late": 3000}
+    state.accept(made)
+    victim = state.running.by_job["low"].gang
+    stopping = tuple(replace(task, stopping=True) for task in victim.tasks)
+    state.put_running(replace(victim, tasks=stopping, evicted=True))
+    [places] = evict.placements
+    nomination = Nomination(places.assignments, NOW, NOW + 60 * SECOND, ("low.0",))
+    state.put_pending(replace(state.pending.gangs["vip"], nomination=nomination))
+    made = plan(state, NOW + SECOND)
+    assert starts(made) == {"late": 3000}
+    assert not placed(made)

@@ -44,6 +44,6 @@ def _print_order(answer: "Why") -> None:
     if answer.overdue_at is not None:
         at = formatting.utc_minute(answer.overdue_at)
         if formatting.parse_time(answer.overdue_at) <= formatting.now():
-            say(f"order: overdue since {at}, before all queues (max_wait)")
+            say(f"order: before all queues since {at} (max_wait)")
         else:
-            say(f"order: overdue from {at}, then before all queues (max_wait)")
+            say(f"order: before all queues from {at} on (max_wait)")

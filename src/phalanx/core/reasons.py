@@ -135,8 +135,15 @@ class NeverFits(msgspec.Struct, frozen=True, tag=True):
 class QueueLimit(msgspec.Struct, frozen=True, tag=True):
     queue: str
     resource: str
+    #: Of a gang that exceeds the limit by itself: what it needs, and the limit.
+    want: int | None = None
+    limit: int | None = None
 
     def __str__(self) -> str:
+        if self.want is not None and self.limit is not None:
+            want = amount_in_words(self.resource, self.want)
+            limit = amount_in_words(self.resource, self.limit, unit=False)
+            return f"the gang needs {want}, the limit of queue {self.queue} is {limit}"
         return f"queue {self.queue} has reached its {unit_in_words(self.resource)} limit"
 
 
@@ -145,8 +152,15 @@ class QueueQuota(msgspec.Struct, frozen=True, tag=True):
 
     queue: str
     resource: str
+    #: Of a gang that exceeds the quota by itself: what it needs, and the quota.
+    want: int | None = None
+    quota: int | None = None
 
     def __str__(self) -> str:
+        if self.want is not None and self.quota is not None:
+            want = amount_in_words(self.resource, self.want)
+            most = amount_in_words(self.resource, self.quota, unit=False)
+            return f"not preemptible, and needs {want}; the quota of queue {self.queue} is {most}"
         quota = f"{unit_in_words(self.resource)} quota"
         return f"not preemptible, and queue {self.queue} has too little {quota} left"
 

@@ -30,11 +30,17 @@ class EndTimes:
         #: Tasks that are freed one by one, and tasks that start in this pass, with their ends.
         self._others: list[tuple[Micros, Occupant]] = [*self._known.single]
         self.times = [*self._known.times]
+        #: Tasks that are evicted in this pass: they are gone before.
+        self._evicted: list[tuple[Micros, Occupant]] = []
 
     def add(self, end: Micros, occupants: Sequence[Occupant]) -> None:
         """Add tasks that start in this pass."""
         self._others += ((end, occupant) for occupant in occupants)
         insort(self.times, end)
+
+    def exclude(self, evicted: Iterable[tuple[Micros, Occupant]]) -> None:
+        """Leave out tasks that are evicted in this pass."""
+        self._evicted += evicted
 
     def earliest(self, missing: Floats) -> Micros:
         """The first time by which these amounts may have become free; `NEVER` if there is none.
@@ -80,6 +86,8 @@ class EndTimes:
             capacity.release(released)
         if self._others:
             capacity.vacate(occupant for end, occupant in self._others if end <= time)
+        if self._evicted:
+            capacity.vacate((occupant for end, occupant in self._evicted if end <= time), -1)
 
 
 class Reservation:
@@ -170,7 +178,11 @@ class UnreservedCapacity:
     def at(self, time: Micros) -> FreeCapacity:
         """What is free once all tasks that end by this time are gone."""
         capacity = self._capacity.soon.fork()
+        capacity.at = time
         self.ends.free_by(time, capacity)
+        for end, places in self._capacity.kept_places():
+            if end <= time:
+                capacity.vacate(places)
         return capacity
 
 
@@ -270,6 +282,7 @@ class FutureCapacity:
 
     def __init__(self, running: RunningGangs, capacity: PassCapacity) -> None:
         self._running = running
+        self._capacity = capacity
         self._table = capacity.present.table
         self._unreserved = UnreservedCapacity(running, capacity)
         #: With the reservations that were made or kept in this pass. Gangs that start now and would
@@ -291,7 +304,9 @@ class FutureCapacity:
 
     def times(self) -> list[Micros]:
         """The times at which places become free: tasks end, or reserved gangs do."""
-        ends = {reservation.end for reservation in self.all_reservations()} - {NEVER}
+        ends = {reservation.end for reservation in self.all_reservations()}
+        ends.update(end for end, _ in self._capacity.kept_places())
+        ends.discard(NEVER)
         return sorted([*self.ends.times, *ends]) if ends else self.ends.times
 
     def starting_after(self, time: Micros) -> int:
@@ -322,7 +337,8 @@ class FutureCapacity:
             self._promise_again(promise)
 
     def forget(self) -> None:
-        """Forget what was computed with promises: something other than a start has changed."""
+        """Forget what was computed: something other than a start has changed."""
+        self.binding.forget()
         self._planned.forget()
 
     # Promises

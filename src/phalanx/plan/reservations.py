@@ -132,6 +132,10 @@ class StartReservations:
         end = None if gang.duration is None else self._now + gang.duration
         self._future.add_started(end, occupants)
 
+    def add_evicted(self, tasks: Iterable[tuple[Micros, Occupant]]) -> None:
+        """Count tasks that are evicted in this pass, each with its known end."""
+        self._future.ends.exclude(tasks)
+
     def note_change(self) -> None:
         """Count that capacity was taken or freed, other than by a start."""
         self._future.forget()
@@ -326,6 +330,9 @@ class StartReservations:
         """The time before which the gangs certainly do not fit."""
         soon = self._capacity.soon
         need: Floats = np.sum([minimum_amounts(gang, soon.table) for gang in gangs], axis=0)
+        for _, places in self._capacity.kept_places():
+            for _, vector, *_ in places:
+                need[vector.rows] -= vector.amounts
         return self._future.ends.earliest(need - soon.free_in_sum())
 
     def _keep_nodes(self, gangs: Sequence[PendingGang]) -> None:

@@ -14,12 +14,8 @@ from phalanx.core.reasons import (
 )
 from phalanx.core.time_units import Micros
 from phalanx.plan.cycle import order_of_queues
-from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import overdue_at
 from phalanx.plan.groups import group_of
-from phalanx.plan.model import PendingGang
-from phalanx.plan.placement.amounts import minimum_amounts
-from phalanx.plan.state.nodes import EPSILON
 from phalanx.plan.state.planner_state import Moment
 
 #: The reasons of gangs whose turn depends on the order. All others wait for something else.
@@ -51,16 +47,11 @@ def due_times(state: Moment, job: str, reason: Reason | None) -> DueTimes | None
     """When a gang is due that is pending for this reason; None if it waits for something else than
     its turn."""
     gang = state.pending.gangs.get(job)
-    if gang is None or not isinstance(reason, _ORDERED) or _exceeds_limit(state, gang):
+    if gang is None or not isinstance(reason, _ORDERED):
+        return None
+    if isinstance(reason, QueueLimit | QueueQuota) and reason.want is not None:
         return None
     gangs = group_of(gang, state.pending).members
     found = order_of_queues(state).due_times(gangs)
     queues = tuple(QueueDueTime(queue, at, share) for queue, share, at in found)
     return DueTimes(queues, overdue_at(state, gangs))
-
-
-def _exceeds_limit(state: Moment, gang: PendingGang) -> bool:
-    """Whether a gang exceeds the limit of its queue, or of a queue above it, by itself."""
-    need = minimum_amounts(gang, state.table)
-    path = FairShares(state.layout, state.table).branches[gang.queue].path()
-    return any(bool((need > branch.limit + EPSILON).any()) for branch in path)

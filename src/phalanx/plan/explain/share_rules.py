@@ -148,7 +148,8 @@ def _exceeded(state: Moment, gang: PendingGang, shares: FairShares) -> ShareRule
         above = (branch.used + need > branch.deserved + EPSILON) & (need > 0) & shares.shared
         if branch is shares.root or not above.any():
             continue
-        row = int(np.flatnonzero(above)[0])
+        rows = np.flatnonzero(above).tolist()
+        row = next((each for each in rows if each in branch.counted_rows), rows[0])
         queue, resource = branch.queue, list(state.table.rows)[row]
         amounts = (need[row], branch.deserved[row], branch.used[row])
         want, deserved, used = (round(float(amount)) for amount in amounts)

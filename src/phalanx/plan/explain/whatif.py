@@ -204,6 +204,11 @@ def remedy(reason: Reason) -> str | None:
         return "submit the job again with a match policy that counts running and done members"
     if isinstance(reason, why.NeverFits) and reason.short_of == SLOTS and not reason.largest:
         return "start a worker"
+    if isinstance(reason, why.QueueLimit | why.QueueQuota) and reason.want is not None:
+        is_limit = isinstance(reason, why.QueueLimit)
+        others = "" if is_limit else "let the job be preemptible, "
+        bound = "limit" if is_limit else "quota"
+        return f"{others}request less, or raise that {bound}"
     template = _REMEDIES.get(type(reason))
     return None if template is None else remedy_text(template, reason)
 

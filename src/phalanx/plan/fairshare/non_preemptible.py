@@ -11,7 +11,7 @@ from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts
-from phalanx.plan.state.nodes import EPSILON, Bools, Floats
+from phalanx.plan.state.nodes import EPSILON, Floats
 from phalanx.plan.state.planner_state import Moment
 
 
@@ -77,7 +77,6 @@ class NonPreemptibleUse:
         return [branch for branch in path if branch.queue.name in self._used]
 
     def _left(self, branch: QueueBranch, used: Mapping[str, Floats]) -> Floats:
-        has_quota: Bools = branch.has_quota
-        binds = has_quota if has_quota.any() else ~has_quota
-        left: Floats = branch.quota - used[branch.queue.name]
-        return np.where(binds & self._shares.shared, left, np.inf)
+        bound = self._shares.tree.layout.quota_bound(branch.queue.name)
+        left: Floats = bound - used[branch.queue.name]
+        return left

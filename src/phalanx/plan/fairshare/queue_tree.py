@@ -6,8 +6,10 @@ import numpy as np
 
 from phalanx.core.model import Queue
 from phalanx.core.queues import stopped_by
+from phalanx.core.reasons import QueueLimit, QueueQuota
+from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import amounts_by_row
-from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
+from phalanx.plan.state.nodes import EPSILON, SLOTS, WHOLE, Bools, Floats, NodeTable
 
 _ROOT = Queue(name="")
 #: Of a branch that is not in a tree yet.
@@ -27,7 +29,7 @@ class QueueLayout:
         self.limits: Floats = np.full(shape, np.inf)
         self.quotas: Floats = np.zeros(shape)
         self.has_quotas: Bools = np.zeros(shape, np.bool_)
-        numbers = {queue.name: number for number, queue in enumerate(self.queues)}
+        self._numbers = numbers = {queue.name: number for number, queue in enumerate(self.queues)}
         for number, queue in enumerate(self.queues):
             for resource, amount in queue.limit.items():
                 self.limits[number, table.rows[resource]] = amount
@@ -62,6 +64,35 @@ class QueueLayout:
             return False
         return bool(self.queues[number].limit) or self._is_limited(self.above[number])
 
+    def exceeded_by(
+        self, gang: PendingGang, need: Floats, resources: Sequence[str]
+    ) -> QueueLimit | QueueQuota | None:
+        """The limit, or the quota for gangs that are not preemptible, that a gang which needs so
+        much exceeds by itself; None if its queues could hold it. `resources` are those of the
+        rows."""
+        number: int | None = self._numbers[gang.queue]
+        while number is not None:
+            queue = self.queues[number]
+            if (row := _first_above(need, self.limits[number])) is not None:
+                limit = int(self.limits[number, row])
+                return QueueLimit(queue.name, resources[row], int(need[row]), limit)
+            if queue.non_preemptible_within_quota and not gang.preemptible:
+                row = _first_above(need, self.quota_bound(queue.name))
+                if row is not None:
+                    quota = int(self.quotas[number, row])
+                    return QueueQuota(queue.name, resources[row], int(need[row]), quota)
+            number = self.above[number]
+        return None
+
+    def quota_bound(self, queue: str) -> Floats:
+        """What gangs that are not preemptible may use of a queue that keeps them within its quota.
+        Resources that the quota does not name are free for all, as long as it names any."""
+        number = self._numbers[queue]
+        has_quota = self.has_quotas[number]
+        binds = has_quota if has_quota.any() else ~has_quota
+        bound: Floats = np.where(binds & self.shared, self.quotas[number], np.inf)
+        return bound
+
     def amounts(
         self, kind: str, queue: str, resources: Mapping[str, int], table: NodeTable
     ) -> Floats:
@@ -90,6 +121,12 @@ class QueueLayout:
             parents += children
             if children:
                 yield parent, children
+
+
+def _first_above(need: Floats, bound: Floats) -> int | None:
+    """The first row of which more is needed than a bound allows."""
+    above = np.flatnonzero(need > bound + EPSILON)
+    return int(above[0]) if len(above) else None
 
 
 class QueueBranch:

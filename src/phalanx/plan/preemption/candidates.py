@@ -86,11 +86,20 @@ class EvictionUnit(NamedTuple):
         return [self.occupancy.occupants[position] for position in self.positions]
 
     def vacate(self, capacity: FreeCapacity, sign: int = 1) -> None:
-        """Free what its tasks occupy in a capacity; with -1, occupy it again."""
-        if self.whole and self.occupancy.groups is not None:
+        """Free what its tasks occupy in a capacity; with -1, occupy it again. In one of a later
+        time, tasks that end by then occupy nothing."""
+        if capacity.at is not None:
+            lasting = (occupant for end, occupant in self.ends() if end > capacity.at)
+            capacity.vacate(lasting, sign)
+        elif self.whole and self.occupancy.groups is not None:
             capacity.vacate_groups(self.occupancy.groups, sign)
         else:
             capacity.vacate(self.occupants(), sign)
+
+    def ends(self) -> Iterator[tuple[Micros, Occupant]]:
+        """Its tasks as they occupy their nodes, each with the time by which it has ended."""
+        ends = self.occupancy.ends[list(self.positions)].tolist()
+        return zip(ends, self.occupants(), strict=True)
 
     def task_ids(self) -> list[str]:
         return [f"{self.gang.job}.{self.gang.tasks[position].index}" for position in self.positions]

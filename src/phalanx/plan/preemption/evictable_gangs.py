@@ -121,13 +121,22 @@ class EvictableGangs:
             return True
         return has_run < gang.waited and self._had_waited_long(gang)
 
-    def _had_waited_long(self, gang: RunningGang) -> bool:
+    def was_overdue(self, gang: RunningGang) -> bool:
+        """Whether no gang at all may evict the gang yet: it was overdue, and has run for less than
+        it was pending."""
+        return self._now - gang.started_at < gang.waited and self._had_been_overdue(gang)
+
+    def _had_been_overdue(self, gang: RunningGang) -> bool:
         policy = self._policy
-        if gang.waited < policy.starve_after:
-            return False
         ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
         duration = max(ends) - gang.started_at if ends else None
-        if policy.max_wait and gang.waited >= self._waits.bound(policy, gang.size, duration):
+        bound = self._waits.bound(policy, gang.size, duration)
+        return bool(policy.max_wait) and gang.waited >= bound
+
+    def _had_waited_long(self, gang: RunningGang) -> bool:
+        if gang.waited < self._policy.starve_after:
+            return False
+        if self._had_been_overdue(gang):
             return True
         total = self._running.by_job[gang.job].total
         return self._shares.is_larger_than_division(gang.queue, total)

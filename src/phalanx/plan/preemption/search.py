@@ -192,6 +192,8 @@ class VictimSearch:
                 )
             if not occupancy.is_preemptible or occupancy.gang.only_gathered:
                 continue
+            if self._gangs.was_overdue(occupancy.gang):
+                continue
             if eligibility.may_evict(occupancy, occupancy.highest, young=young, whole=True):
                 whole.append(whole_gang(occupancy, self._now))
         self.budget.look_at(len(tasks) + len(whole))

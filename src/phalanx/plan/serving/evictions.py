@@ -86,6 +86,7 @@ class Evictions:
             work.exclude(unit.gang.job)
             for capacity in (work.capacity.soon, *later):
                 unit.vacate(capacity)
+            work.reservations.add_evicted(unit.ends())
             work.use(unit.gang, -unit.amounts)
         work.reservations.note_change()
         work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))
@@ -94,6 +95,7 @@ class Evictions:
         # Without victims of its own, the gang waits for tasks that are stopping already.
         tasks = tasks or tuple(sorted(self._stopping))
         for trial in victims.trials:
+            work.capacity.add_kept(trial.gang, trial.occupants())
             work.search.exclude(trial.gang.job)
             work.use(trial.gang, trial.amounts())
             work.reasons.explicit[trial.gang.job] = WaitingForVictims(tasks)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
+from phalanx.core.time_units import Micros
 from phalanx.plan.model import TaskRequest
 from phalanx.plan.state.nodes import (
     BLOCK,
@@ -159,6 +160,8 @@ class FreeCapacity:
         #: Marks the arrays that no other capacity shares.
         self._owner = object()
         #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
+        #: The time that it is the capacity of, if later than soon: tasks that end by then are gone.
+        self.at: Micros | None = None if origin is None else origin.at
         placed = None if origin is None else origin.placed
         self.placed: PlacedTasks | None = None if placed is None else placed.fork()
 

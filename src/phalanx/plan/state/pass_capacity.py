@@ -6,7 +6,8 @@ needs free capacity in both, so that it does not use what is kept.
 
 import numpy as np
 
-from phalanx.plan.model import PendingGang, TaskRequest
+from phalanx.core.time_units import Micros
+from phalanx.plan.model import NEVER, PendingGang, TaskRequest
 from phalanx.plan.placement.amounts import occupants_of
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import NodeTable
@@ -27,8 +28,12 @@ class PassCapacity:
         self._counted: dict[tuple[TaskRequest, str | None], int] = {}
         #: The same for what fits both now and soon, and the versions that were counted.
         self._in_both: dict[tuple[TaskRequest, str | None], tuple[tuple[int, int], int]] = {}
-        #: By nominated job: the places that are kept for it.
-        self._kept: dict[str, list[Occupant]] = {}
+        self._now = state.now
+        #: By nominated job: the time by which it will have ended, and the places that are kept for
+        #: it.
+        self._kept: dict[str, tuple[Micros, list[Occupant]]] = {}
+        #: The jobs among them whose places are taken from what is free soon.
+        self._taken: set[str] = set()
         if state.running.stopping or state.pending.nominated:
             self.look_ahead()
             self.soon.vacate(state.running.departures())
@@ -36,7 +41,7 @@ class PassCapacity:
                 self.soon.vacate(_places_after_move(occupancy, self._table), -1)
         for job, gang in state.pending.nominated.items():
             places = gang.nomination.assignments if gang.nomination is not None else ()
-            self._kept[job] = occupants_of(gang, places, self._table)
+            self.add_kept(gang, occupants_of(gang, places, self._table))
             self.keep(job)
 
     @property
@@ -49,13 +54,25 @@ class PassCapacity:
         if self.soon is self.present:
             self.soon = self.present.fork()
 
+    def add_kept(self, gang: PendingGang, places: list[Occupant]) -> None:
+        """Count the places of a gang whose victims are stopping, which are taken."""
+        end = NEVER if gang.duration is None else self._now + gang.duration
+        self._kept[gang.job] = (end, places)
+        self._taken.add(gang.job)
+
     def keep(self, job: str) -> None:
         """Keep the capacity that victims of this job free."""
-        self.soon.vacate(self._kept[job], -1)
+        self.soon.vacate(self._kept[job][1], -1)
+        self._taken.add(job)
 
     def stop_keeping(self, job: str) -> None:
         """Let the job itself use the capacity that is kept for it."""
-        self.soon.vacate(self._kept[job])
+        self.soon.vacate(self._kept[job][1])
+        self._taken.remove(job)
+
+    def kept_places(self) -> list[tuple[Micros, list[Occupant]]]:
+        """The places that are kept, each with the time by which its gang will have left them."""
+        return [self._kept[job] for job in sorted(self._taken)]
 
     def release_gathered(self, gang: PendingGang) -> None:
         """Free the places that a gang has gathered."""

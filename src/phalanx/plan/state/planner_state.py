@@ -68,24 +68,33 @@ class Moment(NamedTuple):
         return self.pending.in_order(self.policy, self.now)
 
     def never_fitting(self) -> dict[Bucket, Reason]:
-        """The buckets whose gangs never fit, with what the empty cluster lacks for them."""
+        """The buckets whose gangs never start: what the empty cluster lacks for them, or the limit
+        or quota that each of them exceeds."""
         never: dict[Bucket, Reason] = {}
+        version = (self.capacity_version, self.layout)
         for order in self.in_order().values():
-            if order.never is None or order.never[0] is not self.capacity_version:
+            if order.never is None or order.never[0] != version:
                 reasons = ((bucket, self.never_fits(bucket)) for _, _, bucket in order.keyed)
                 lacking = {bucket: reason for bucket, reason in reasons if reason is not None}
-                order.never = (self.capacity_version, lacking)
+                order.never = (version, lacking)
             never.update(order.never[1])
         return never
 
     def never_fits(self, bucket: Bucket) -> Reason | None:
-        """What the empty cluster lacks for the gangs of a bucket. Computed once for each version
-        of the empty cluster."""
-        known = bucket.never
-        if known is None or known[0] is not self.capacity_version:
-            reason = never_fits((bucket.first,), self.empty)
-            known = bucket.never = (self.capacity_version, reason)
+        """What the empty cluster lacks for the gangs of a bucket, or the limit or quota that each
+        of them exceeds. Computed once for each version of the empty cluster and of the queues."""
+        known, version = bucket.never, (self.capacity_version, self.layout)
+        if known is None or known[0] != version:
+            known = bucket.never = (version, self._never_starts(bucket))
         return known[1]
+
+    def _never_starts(self, bucket: Bucket) -> Reason | None:
+        lacking = never_fits((bucket.first,), self.empty)
+        if lacking is not None:
+            return lacking
+        return self.layout.exceeded_by(
+            bucket.first, bucket.amounts(self.table)[0], [*self.table.rows]
+        )
 
 
 class PlannerState:

@@ -165,7 +165,7 @@ export function job(context) {
   }
 
   function overdueText(at) {
-    return Date.parse(at) <= Date.now() ? `Overdue since ${clock(at)}: goes before all queues` : `Overdue from ${clock(at)}: then it goes before all queues`;
+    return Date.parse(at) <= Date.now() ? `Before all queues since ${clock(at)}` : `Before all queues from ${clock(at)} on`;
   }
 
   function remedy(each, act) {
