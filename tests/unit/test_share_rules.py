@@ -71,7 +71,8 @@ def test_a_queue_that_uses_its_share_starts_no_further_gang() -> None:
 def test_an_overdue_gang_comes_before_all_queues() -> None:
     late = gang("late", *WIDE, queue="own", waiting_s=7200, time_limit_s=600)
     assert rule("late", late) == (
-        "pending for 2h, longer than max_wait; workers are kept for it before all others. "
+        "pending for 2h, longer than max_wait; the oldest such job of its queue goes before all"
+        " queues. "
         "wait for jobs to end, or add workers"
     )
 

@@ -104,9 +104,8 @@ class PastMaxWait(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         waited = short_duration(self.waited / SECOND)
-        return (
-            f"pending for {waited}, longer than max_wait; workers are kept for it before all others"
-        )
+        goes_first = "the oldest such job of its queue goes before all queues"
+        return f"pending for {waited}, longer than max_wait; {goes_first}"
 
     @property
     def remedy(self) -> str:
