@@ -55,7 +55,7 @@ async def test_the_overview_answers_what_is_used_and_why_jobs_wait(
     await open_page(page, cluster.url, "overview", "Overview")
     await expect(page.get_by_text("6 / 8")).to_be_visible()
     row = page.get_by_role("row", name="ml/large")
-    await expect(row).to_contain_text("queue ml has reached its GPU limit")
+    await expect(row).to_contain_text("the gang needs 8 GPUs, the limit of queue ml is 7")
     await page.get_by_role("combobox", name="Over").select_option("day")
     await page.get_by_role("img", name="over the last day").wait_for()
     assert page.url.endswith("#/overview?span=day")

@@ -79,6 +79,14 @@ SENTENCES: list[tuple[Reason, str]] = [
     ),
     (QueueLimit("research", "gpu"), "queue research has reached its GPU limit"),
     (
+        QueueLimit("research", "gpu", 8000, 7000),
+        "the gang needs 8 GPUs, the limit of queue research is 7",
+    ),
+    (
+        QueueQuota("research", "gpu", 3000, 2000),
+        "not preemptible, and needs 3 GPUs; the quota of queue research is 2",
+    ),
+    (
         QueueQuota("research", "gpu"),
         "not preemptible, and queue research has too little GPU quota left",
     ),
