@@ -44,7 +44,6 @@ from phalanx.core.reasons import (
     NeverFits,
     NoNodeMatches,
     NotEnough,
-    QueueLimit,
     Reason,
     members_reason,
 )
@@ -53,7 +52,7 @@ from phalanx.core.spec.cron_times import next_due
 from phalanx.core.spec.job import Schedule
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
-from phalanx.core.warnings import AnyWarning, above_limit
+from phalanx.core.warnings import AnyWarning
 from phalanx.engine.dependency_lookup import look_up
 from phalanx.engine.forecast import JobForecast
 from phalanx.engine.timezones import zone
@@ -188,7 +187,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         _why(principal, job, reason),
         reason_view(reason),
         rule=None if (rule := _rule(reason, seen)) is None else str(rule),
-        remedy=None if reason is None else _remedy(reason, job, seen),
+        remedy=None if reason is None else _remedy(reason, seen),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
@@ -217,12 +216,10 @@ def _rule(reason: Reason | None, seen: JobForecast) -> ShareRule | None:
     return seen.rule if is_short else None
 
 
-def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
+def _remedy(reason: Reason, seen: JobForecast) -> str | None:
     cure = remedy(reason)
     if (rule := _rule(reason, seen)) is not None:
         return rule.remedy
-    if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, seen.state.queues)):
-        return f"{above}; raise that limit, or request less"
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
         return cure
     selector = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()

@@ -80,7 +80,10 @@ async def test_a_job_above_its_queues_limit_is_accepted_with_a_warning(warned: R
     assert warning["type"] == "WillNotStart"
     assert warning["message"] == f"this job will not start: {told}"
     found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
-    assert found["remedy"] == f"{told}; raise that limit, or request less"
+    assert (found["message"], found["remedy"]) == (
+        f"pending: {told}",
+        "request less, or raise that limit",
+    )
     elastic = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10, min_available=3))
     assert "WillNotStart" not in types(elastic.body)
 
