@@ -4,9 +4,11 @@ from typing import Any
 
 from tests.unit.test_scenario import gang, scenario, task
 
+from phalanx.core.reasons import HeldBack
 from phalanx.plan.cycle import plan
 from phalanx.plan.lineup import Lineup
 from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.scenario.times import NOW
 
 #: 2 of 4 GPUs are in use without a known end.
@@ -90,3 +92,25 @@ def test_a_gang_without_a_time_limit_has_no_turn_on_the_nodes_of_a_stuck_one() -
     short = overdue("short", 1, 12_000)
     assert started_by_second_plan(late, endless) == []
     assert started_by_second_plan(late, endless, short) == ["short"]
+
+
+def test_a_reserved_start_is_not_kept_once_the_limit_that_it_needs_is_kept_for_another_gang() -> (
+    None
+):
+    def queue_with_limit(waiting_s: int, *running: dict[str, Any]) -> PlannerState:
+        late, second = overdue("late", 4, waiting_s), gang("second", "s0", "s1")
+        queues = [{"name": "default", "limit": {"gpu": 4}}, {"name": "b"}]
+        given: dict[str, Any] = {"nodes": NODES, "queues": queues, "policy": {"max_wait": 3}}
+        return scenario(pending=[late, second], running=[*running], **given).state()
+
+    ending = {"time_limit_s": 7200, "started_s_ago": 60}
+    own = gang("own", task("o0", node="n1"), **ending)
+    of_b = gang("of-b", *(task(f"b{n}", node="n1") for n in range(3)), queue="b", **ending)
+    first = plan(queue_with_limit(10_900, own, of_b), NOW)
+    assert [start.job for start in first.reserved_starts] == ["second"]
+    # Now there is room for it, but the limit is kept for the overdue gang.
+    state = queue_with_limit(11_000, own)
+    state.accept(first)
+    made = plan(state, NOW)
+    assert isinstance(made.reasons["second"], HeldBack)
+    assert not made.reserved_starts

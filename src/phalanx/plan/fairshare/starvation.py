@@ -88,19 +88,19 @@ class StarvationReserve:
         reserves = (reserve for (name, _), reserve in self._bounds.items() if name in names)
         return [reserve for reserve in reserves if reserve.binds(gang)]
 
-    def _delayed_at_bound(self, gang: PendingGang) -> ReservedStart | None:
-        """The overdue gang that waits for a limit or quota which this one would use."""
-        if not (reserves := self._bounds_of(gang)):
-            return None
-        need = minimum_amounts(gang, self._shares.table)
-        return next((each.start for each in reserves if need[each.row] > 0), None)
+    def delayed_at_bound(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """The overdue gang that waits for a limit or quota which these gangs would use."""
+        for gang in gangs:
+            for reserve in self._bounds_of(gang):
+                if minimum_amounts(gang, self._shares.table)[reserve.row] > 0:
+                    return reserve.start
+        return None
 
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """The starving gang whose reserve these gangs would use beyond its start time, or the
         overdue gang that waits for a limit or quota which they would use."""
-        for gang in gangs:
-            if (start := self._delayed_at_bound(gang)) is not None:
-                return start
+        if (start := self.delayed_at_bound(gangs)) is not None:
+            return start
         for gang in gangs:
             reserve = self._reserves.get(gang.queue)
             if reserve is None or self._ends_by(gang, reserve.start.at):

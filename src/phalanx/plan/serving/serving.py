@@ -159,7 +159,7 @@ class Serving:
         limit = work.binding_limit(minimum_needs(work, gangs))
         reason: Reason | None = self._reserve_bound(gangs, limit)
         reason = reason or work.reservations.held_back(gangs, delayed)
-        if isinstance(reason, HeldBack):
+        if isinstance(reason, HeldBack) and not work.starvation.delayed_at_bound(gangs):
             work.reservations.keep_promise(gangs)
         if reason is not None:
             return reason
@@ -182,7 +182,11 @@ class Serving:
         return bound
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
+        """Reserve a start, unless the limit or quota that the gangs would use is kept for another
+        gang, of which nobody knows when it starts."""
         work = self._work
+        if work.starvation.delayed_at_bound(gangs):
+            return
         is_overdue = gangs[0].job in work.lineup.overdue
         reserved = work.reservations.reserve(gangs, is_overdue=is_overdue)
         if len(gangs) == 1 and is_starving(work.policy, gangs[0], work.now):
