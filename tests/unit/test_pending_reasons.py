@@ -84,7 +84,7 @@ SENTENCES: list[tuple[Reason, str]] = [
     ),
     (
         QueueQuota("research", "gpu", 3000, 2000),
-        "not preemptible, and needs 3 GPUs; the quota of queue research is 2",
+        "the gang is not preemptible and needs 3 GPUs, the quota of queue research is 2",
     ),
     (
         QueueQuota("research", "gpu"),

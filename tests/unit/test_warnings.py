@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.driver import spec
 
 from phalanx.core import causes
 from phalanx.core.ledger import DAY, Account, AccountEntry, Loss, LostTo, Tally
 from phalanx.core.model import PreemptWithin, Queue
+from phalanx.core.reasons import QueueLimit, QueueQuota
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import HOUR
 from phalanx.core.warnings import (
@@ -15,6 +17,7 @@ from phalanx.core.warnings import (
     Standing,
     UndeclaredEndpoint,
     WorkAtStake,
+    exceeded_by,
     risks,
     undeclared_endpoints,
     unlikely_requests,
@@ -94,6 +97,39 @@ def test_running_above_the_quota_is_a_risk_if_another_queue_may_reclaim() -> Non
     )
     kept = Queue("default", quota={"gpu": 8000}, reclaimable=False)
     assert risks(four_gpus(), standing(queue=kept, usage={"gpu": 5000}, **rival)) == []
+
+
+def test_the_first_limit_that_a_job_exceeds_by_itself_is_named() -> None:
+    queues = {
+        "all": Queue("all", limit={"gpu": 3000}),
+        "default": Queue("default", "all", limit={"cpu": 1000}),
+    }
+    assert exceeded_by(four_gpus(), queues) == QueueLimit("all", "gpu", 4000, 3000)
+    assert exceeded_by(four_gpus(min_available=3), queues) is None
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "exceeded"),
+    [
+        ({"quota": {"gpu": 3000}}, {}, 3000),
+        ({}, {"quota": {"gpu": 3000}}, 3000),  # a parent has the sum of the quotas below it
+        ({}, {}, 0),  # without a quota, such jobs may use nothing
+        ({"quota": {"gpu": 4000}}, {}, None),
+        ({"quota": {"cpu": 1000}}, {}, None),  # it does not name GPUs
+    ],
+)
+def test_the_quota_that_a_job_must_stay_within_is_named_if_it_exceeds_it_by_itself(
+    parent: dict[str, Any], child: dict[str, Any], exceeded: int | None
+) -> None:
+    above = Queue("all", non_preemptible_within_quota=True, **parent)
+    queues = {"all": above, "default": Queue("default", "all", **child)}
+    expected = None if exceeded is None else QueueQuota("all", "gpu", 4000, exceeded)
+    assert exceeded_by(four_gpus(preemptible=False), queues) == expected
+    assert exceeded_by(four_gpus(), queues) is None
+    kept = {
+        name: replace(queue, non_preemptible_within_quota=False) for name, queue in queues.items()
+    }
+    assert exceeded_by(four_gpus(preemptible=False), kept) is None
 
 
 def test_five_hours_on_four_gpus_without_a_checkpoint_put_seventy_dollars_at_stake() -> None:

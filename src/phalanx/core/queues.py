@@ -1,11 +1,12 @@
-"""The tree of queues: its default queue, which queue stops another, which namespaces and
-priorities it admits, whether a change is valid."""
+"""The tree of queues: its default queue, which queue stops another, the quotas of queues above
+others, which namespaces and priorities it admits, whether a change is valid."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from phalanx.core.errors import Invalid, NotPermitted, Problem
 from phalanx.core.model import Queue
+from phalanx.core.spec.job import Resources
 
 #: Always exists; jobs that name no queue go here.
 DEFAULT = Queue(name="default")
@@ -27,6 +28,18 @@ def at_or_above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
     while queue is not None:
         yield queue
         queue = queues.get(queue.parent) if queue.parent is not None else None
+
+
+def quota_of(queues: Mapping[str, Queue], name: str) -> Resources:
+    """The quota of a queue; without one of its own, the sum of the quotas of the queues below."""
+    if queues[name].quota:
+        return queues[name].quota
+    quota: Resources = {}
+    for child in queues.values():
+        if child.parent == name:
+            for resource, amount in quota_of(queues, child.name).items():
+                quota[resource] = quota.get(resource, 0) + amount
+    return quota
 
 
 def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: str) -> None:

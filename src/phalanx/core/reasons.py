@@ -160,7 +160,8 @@ class QueueQuota(msgspec.Struct, frozen=True, tag=True):
         if self.want is not None and self.quota is not None:
             want = amount_in_words(self.resource, self.want)
             most = amount_in_words(self.resource, self.quota, unit=False)
-            return f"not preemptible, and needs {want}; the quota of queue {self.queue} is {most}"
+            needs = f"the gang is not preemptible and needs {want}"
+            return f"{needs}, the quota of queue {self.queue} is {most}"
         quota = f"{unit_in_words(self.resource)} quota"
         return f"not preemptible, and queue {self.queue} has too little {quota} left"
 

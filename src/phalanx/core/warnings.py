@@ -9,28 +9,14 @@ from phalanx.core.ledger import DAY, DAYS_KEPT, Account
 from phalanx.core.lost_work import money
 from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.node import GPU
-from phalanx.core.reasons import NeverFits, NoNodeMatches, amount_in_words
+from phalanx.core.queues import at_or_above, quota_of
+from phalanx.core.reasons import NeverFits, NoNodeMatches, QueueLimit, QueueQuota
 from phalanx.core.spec.endpoints import endpoints_in, is_declared
 from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
 from phalanx.core.text import listed
 from phalanx.core.time_units import HOUR, Micros
 
-
-class AboveLimit(msgspec.Struct, frozen=True, tag=True):
-    """The job's minimum exceeds the limit of its queue or of a queue above it."""
-
-    queue: str
-    resource: str
-    want: int
-    limit: int
-
-    def __str__(self) -> str:
-        want = amount_in_words(self.resource, self.want)
-        limit = amount_in_words(self.resource, self.limit, unit=False)
-        return f"the gang needs {want}, the limit of queue {self.queue} is {limit}"
-
-
-Unfit = NeverFits | NoNodeMatches | AboveLimit
+Unfit = NeverFits | NoNodeMatches | QueueLimit | QueueQuota
 
 
 class WillNotStart(msgspec.Struct, frozen=True, tag=True):
@@ -271,15 +257,21 @@ def unpinned_images(spec: JobSpec) -> list[AnyWarning]:
     return [*unpinned[:_MOST_OF_A_KIND]]
 
 
-def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None:
-    """The first limit, of its queue or a queue above it, that the job's minimum exceeds."""
-    queue = queues.get(spec.queue)
-    while queue is not None:
+def exceeded_by(spec: JobSpec, queues: Mapping[str, Queue]) -> QueueLimit | QueueQuota | None:
+    """The first limit, or quota that a job which is not preemptible must stay within, that the
+    job's minimum exceeds by itself: of its queue or of a queue above it."""
+    for queue in at_or_above(queues, spec.queue):
         for name, limit in queue.limit.items():
             want = _least(spec, name)
             if want > limit:
-                return AboveLimit(queue.name, name, want, limit)
-        queue = queues.get(queue.parent) if queue.parent is not None else None
+                return QueueLimit(queue.name, name, want, limit)
+        if queue.non_preemptible_within_quota and not spec.preemptible:
+            quota = quota_of(queues, queue.name)
+            # Resources that the quota does not name are free for all, as long as it names any.
+            for name in quota or _needs(spec):
+                want = _least(spec, name)
+                if want > quota.get(name, 0):
+                    return QueueQuota(queue.name, name, want, quota.get(name, 0))
     return None
 
 

@@ -20,7 +20,7 @@ from phalanx.core.warnings import (
     Standing,
     Unfit,
     WillNotStart,
-    above_limit,
+    exceeded_by,
     risks,
     undeclared_endpoints,
     unlikely_requests,
@@ -88,7 +88,7 @@ class SubmitWarnings:
             self._forget()
         # Before the first worker registers no job fits, which deserves no warning.
         fits_anywhere = spec.is_anonymous or not cluster.nodes or len(spec.roles) > _JUDGED_ROLES
-        reason: Unfit | None = above_limit(spec, cluster.queues)
+        reason: Unfit | None = exceeded_by(spec, cluster.queues)
         if reason is None and not fits_anywhere:
             reason = self._unfit(cluster, spec)
         warnings: list[AnyWarning] = [] if reason is None else [WillNotStart(reason)]

@@ -13,11 +13,11 @@ import msgspec
 
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Queue
+from phalanx.core.reasons import QueueLimit
 from phalanx.core.spec.job import Resources
 from phalanx.core.spec.quantities import amount, printed
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.core.warnings import AboveLimit
 
 #: Resources, and their columns in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}
@@ -131,7 +131,7 @@ def _above_limits(queues: Mapping[str, Queue]) -> Callable[[TraceJob], str | Non
         for queue, resource, limit in limits[job.queue]:
             want = job.size * job.resources.get(resource, 0)
             if want > limit:
-                return str(AboveLimit(queue, resource, want, limit))
+                return str(QueueLimit(queue, resource, want, limit))
         return None
 
     return why

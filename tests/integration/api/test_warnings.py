@@ -88,6 +88,23 @@ async def test_a_job_above_its_queues_limit_is_accepted_with_a_warning(warned: R
     assert "WillNotStart" not in types(elastic.body)
 
 
+async def test_a_job_above_the_quota_that_it_must_stay_within_is_accepted_with_a_warning(
+    warned: Running,
+) -> None:
+    await warned.call("PUT", "/queues/all", {"non_preemptible_within_quota": True})
+    await warned.call("PUT", "/queues/ml", {"parent": "all", "quota": {"gpu": 3}})
+    job = gang(4, queue="ml", priority=10, preemptible=False)
+    made = await warned.call("POST", "/jobs", job)
+    [warning] = made.body["warnings"]
+    exceeded = "the gang is not preemptible and needs 4 GPUs, the quota of queue all is 3"
+    assert warning["type"] == "WillNotStart"
+    assert warning["message"] == f"this job will not start: {exceeded}"
+    found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
+    assert found["message"] == f"pending: {exceeded}"
+    preemptible = await warned.call("POST", "/jobs", job | {"preemptible": True})
+    assert "WillNotStart" not in types(preemptible.body)
+
+
 async def test_warnings_about_fit_follow_the_workers(warned: Running) -> None:
     job = gang(5, priority=10)
     assert types((await warned.call("POST", "/jobs", job)).body) == ["WillNotStart"]
