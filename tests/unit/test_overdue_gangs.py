@@ -49,8 +49,8 @@ def test_the_oldest_overdue_gang_that_is_not_stuck_is_overdue_besides_a_stuck_on
 
 def test_where_all_overdue_gangs_are_stuck_the_oldest_one_is_overdue() -> None:
     found = lineup(LATE, overdue("wide", 3, 13_000))
-    assert found.overdue == {"late"}
-    assert not found.stuck
+    assert (found.overdue, found.stuck) == ({"late"}, {"late"})
+    assert not found.ahead
 
 
 def test_besides_a_gang_that_is_not_stuck_no_other_one_is_overdue() -> None:

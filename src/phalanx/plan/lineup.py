@@ -50,7 +50,7 @@ class Lineup:
         #: Jobs that are overdue: of each queue one gang, or the gangs of a group; besides one that
         #: is stuck, another one. They go before all others.
         self.overdue = self._survey.overdue
-        #: Those of them that are stuck, and those that go before the other one of their queue.
+        #: Those of them that are stuck, and, if there are any, those that go before the stuck ones.
         self.stuck: set[str] = set()
         self.ahead: set[str] = set()
 
@@ -92,12 +92,17 @@ class Lineup:
                 work.reasons.explicit.update((member.job, reason) for member in group.members)
 
     def _pass_turns_on(self) -> None:
-        """Let another gang of a queue be overdue besides a stuck one. If it has a time limit, it
-        goes first, because it frees the nodes of the stuck one again."""
-        for stuck, other in stuck_gangs(self._work, self._survey.overdue_in):
+        """Let another gang of a queue be overdue besides a stuck one. Gangs with a time limit go
+        before all stuck ones, because they free the nodes of those again."""
+        overdue_in = self._survey.overdue_in
+        turns = [*stuck_gangs(self._work, overdue_in)]
+        for stuck, other in turns:
             self.stuck.update(gang.job for gang in stuck)
             self.overdue.update(gang.job for gang in other)
-            self.ahead.update(gang.job for gang in (other if has_end(other) else stuck))
+        if turns:
+            able = [oldest for oldest, _ in overdue_in if oldest[0].job not in self.stuck]
+            able += (other for _, other in turns)
+            self.ahead.update(gang.job for gangs in able if has_end(gangs) for gang in gangs)
 
     def _worth_serving(self) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the

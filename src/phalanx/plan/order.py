@@ -124,8 +124,12 @@ class LineupView(Protocol):
         """Jobs that come before all others: of each queue at most two gangs or groups."""
 
     @property
+    def stuck(self) -> Collection[str]:
+        """Those of them that are stuck."""
+
+    @property
     def ahead(self) -> Collection[str]:
-        """Those of them that come before the other one of their queue."""
+        """Those of them that come before the stuck ones of all queues."""
 
     def has_places(self, bucket: Bucket) -> bool:
         """Whether enough may be free for a gang of the bucket."""
@@ -147,7 +151,7 @@ class ServingOrder:
     ) -> None:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
-        self._overdue, self._ahead = lineup.overdue, lineup.ahead
+        self._overdue, self._stuck, self._ahead = lineup.overdue, lineup.stuck, lineup.ahead
         self._has_places = lineup.has_places
         self._prospect = lineup.prospect
         self._drop_hopeless = lineup.drop_hopeless
@@ -261,7 +265,7 @@ class ServingOrder:
         """The first key of a gang in its queue: overdue gangs, the others, and those that come
         last."""
         if gang.job in self._overdue:
-            return USUAL - 1 - (gang.job in self._ahead)
+            return USUAL - 1 - (gang.job in self._stuck) - 2 * (gang.job in self._ahead)
         return USUAL + 1 if bucket in self._last else USUAL
 
     def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
@@ -387,6 +391,7 @@ class ServingOrder:
         share, ratio = self._shares.usage(branch, need)
         due = due_time(self._policy, candidate.gangs, share)
         return (
+            candidate.last.job not in self._ahead,
             candidate.last.job not in self._overdue,
             self._exceeds(branch, candidate, need),
             due // HOUR,

@@ -1,11 +1,11 @@
 """Overdue gangs that are stuck, and the gangs that are overdue besides them.
 
 A stuck gang cannot start before work without a known end has ended, so it would hide the other
-overdue gangs of its queue for as long. Nodes are kept for it all the same, because that work may be
-cancelled.
+overdue gangs of its queue, and hold back those of other queues, for as long. Nodes are kept for it
+all the same, because that work may be cancelled.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,17 +23,17 @@ _Gangs = tuple[PendingGang, ...]
 
 
 def stuck_gangs(
-    work: "PlanningPass", overdue: Iterable[OverdueInQueue]
+    work: "PlanningPass", overdue: Sequence[OverdueInQueue]
 ) -> Iterator[tuple[_Gangs, _Gangs]]:
-    """The oldest overdue gang of each queue in which it is stuck and another one is not, and the
-    oldest of those."""
+    """The oldest overdue gang of each queue in which it is stuck, and the oldest one that is not,
+    if there is any. Nothing if only one gang is overdue at all."""
     for oldest, others in overdue:
         if work.reservations.is_promised(oldest[0]):
             continue
         later = [*islice(others, _LOOKED_AT)]
-        if later and _is_stuck(work, oldest):
+        if (later or len(overdue) > 1) and _is_stuck(work, oldest):
             able = (gangs for gangs in later if not _is_stuck(work, gangs, _beside(oldest, gangs)))
-            yield from ((oldest, gangs) for gangs in islice(able, 1))
+            yield oldest, next(able, ())
 
 
 def has_end(gangs: _Gangs) -> bool:
