@@ -171,3 +171,23 @@ def test_a_reserved_start_is_kept_while_the_victims_of_a_gang_that_ends_before_i
     made = plan(state, NOW + SECOND)
     assert starts(made) == {"late": 3000}
     assert not placed(made)
+
+
+def test_a_start_is_reserved_on_nodes_that_are_kept_for_another_gang_only_until_it_needs_them() -> (
+    None
+):
+    """For `late`, which waits for work without a known end, the first node is kept."""
+    endless = [running("e1", 1, None), running("e2", 1, None, "n2")]
+    late = gang("late", 4, priority=9, waiting_s=1_000_000, time_limit_s=600)
+
+    def start_of_next(limit_s: int | None) -> int | None:
+        runs = [running("r1", 1, 1000), running("r2", 1, 3000), running("r3", 2, 9000, "n2")]
+        limit = {} if limit_s is None else {"time_limit_s": limit_s}
+        waits = [late, gang("next", 2, **limit)]
+        made = plan(scenario(4, [*endless, *runs], waits, ("n1", "n2")).state(), NOW)
+        assert made.reserved_starts[-1].nodes == ("n1",)
+        return starts(made)["next"]
+
+    assert start_of_next(600) == 1000
+    assert start_of_next(2000) == 9000
+    assert start_of_next(None) == 9000

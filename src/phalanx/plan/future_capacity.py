@@ -8,6 +8,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -164,6 +165,18 @@ def end_of(at: Micros, duration: Micros | None) -> Micros:
     return NEVER if duration is None else at + duration
 
 
+class KeptNodes(NamedTuple):
+    """Nodes that are kept for starving gangs without a start time."""
+
+    starts: tuple[ReservedStart, ...]
+    nodes: Bools
+    needed_from: Micros  #: the gangs cannot start before this time
+
+    def excludes(self, end: Micros) -> bool:
+        """Whether a gang that runs until this time must not use the nodes."""
+        return end > self.needed_from
+
+
 class UnreservedCapacity:
     """Free capacity at future times, whatever is reserved."""
 
@@ -291,6 +304,7 @@ class FutureCapacity:
         #: With promises too, to find the time of a new reservation.
         self._planned = CapacityTimeline(self._unreserved)
         self._promises: dict[str, Reservation] = {}
+        self.kept: list[KeptNodes] = []
 
     @property
     def ends(self) -> EndTimes:
@@ -393,26 +407,35 @@ class FutureCapacity:
 
     # New reservations
 
+    def allowed_until(self, end: Micros) -> Bools | None:
+        """Mask of the nodes that are not kept from gangs that run until this time; None: all."""
+        masks = [kept.nodes for kept in self.kept if kept.excludes(end)]
+        return ~np.logical_or.reduce(masks) if masks else None
+
     def place_at(
         self, gangs: Sequence[PendingGang], time: Micros
     ) -> tuple[PlacementTrial, ...] | None:
-        """Place gangs at a time, without delaying a reserved start while they would run."""
+        """Place gangs at a time, without delaying a reserved start while they would run, and on
+        nodes that are not kept for others."""
         end = max(end_of(time, gang.duration) for gang in gangs)
-        capacities = self._planned.during(time, end)
-        return place_all([PlacementTrial(gang, capacities) for gang in gangs])
+        capacities, allowed = self._planned.during(time, end), self.allowed_until(end)
+        return place_all([PlacementTrial(gang, capacities, allowed) for gang in gangs])
 
     def fits_at(self, gangs: Sequence[PendingGang], time: Micros) -> bool:
-        """Whether gangs fit at a time, without delaying a reserved start while they would run."""
+        """Whether `place_at` finds places."""
         if len(gangs) > 1 or not is_simple(gangs[0]):
             trials = self.place_at(gangs, time)
             undo_all(trials)
             return trials is not None
         gang = gangs[0]
         request, domains = gang.roles[0].request, required_domains(gang)
-        counts = self._planned.at(time).fit(request).counts
+        end = end_of(time, gang.duration)
+        counts, allowed = self._planned.at(time).fit(request).counts, self.allowed_until(end)
+        if allowed is not None:
+            counts = counts * allowed
         if self._table.most_in_domain(counts, domains) < gang.need:
             return False
-        for capacity in self._planned.at_starts(time, end_of(time, gang.duration)):
+        for capacity in self._planned.at_starts(time, end):
             counts = np.minimum(counts, capacity.fit(request).counts)
         return self._table.most_in_domain(counts, domains) >= gang.need
 

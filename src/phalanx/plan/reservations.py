@@ -8,7 +8,6 @@ gangs that end before it could start.
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +15,14 @@ from msgspec.structs import replace
 from phalanx.core.reasons import HeldBack
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
-from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask, start_at
+from phalanx.plan.future_capacity import (
+    FutureCapacity,
+    KeptNodes,
+    Reservation,
+    end_of,
+    node_mask,
+    start_at,
+)
 from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang, TaskRequest
 from phalanx.plan.pending import is_simple, is_starving, required_domains
@@ -31,18 +37,6 @@ from phalanx.plan.state.planner_state import Moment
 _FEW_TIMES = 8
 
 
-class KeptNodes(NamedTuple):
-    """Nodes that are kept for starving gangs without a start time."""
-
-    starts: tuple[ReservedStart, ...]
-    nodes: Bools
-    needed_from: Micros  #: the gangs cannot start before this time
-
-    def excludes(self, end: Micros) -> bool:
-        """Whether a gang that runs until this time must not use the nodes."""
-        return end > self.needed_from
-
-
 class StartReservations:
     """The reserved starts of one pass."""
 
@@ -52,7 +46,6 @@ class StartReservations:
         self._now = state.now
         self._future = FutureCapacity(state.running, capacity)
         self._attempts = 0
-        self._kept: list[KeptNodes] = []
         #: Answers of `_most_fit`, and what they depend on.
         self._most: dict[tuple[TaskRequest, str | None, Micros | None], int] = {}
         self._most_version: tuple[int, ...] = ()
@@ -95,7 +88,7 @@ class StartReservations:
         if self._future.is_promised(job):
             return True
         starts = (reservation.start for reservation in self._future.binding.reservations)
-        kept = (start for kept in self._kept for start in kept.starts)
+        kept = (start for kept in self._future.kept for start in kept.starts)
         return any(start.job == job for start in (*starts, *kept))
 
     def starts(self) -> tuple[ReservedStart, ...]:
@@ -105,7 +98,7 @@ class StartReservations:
             for reservation in self._future.binding.reservations
             for gang in reservation.gangs
         ]
-        reserved += (start for kept in self._kept for start in kept.starts)
+        reserved += (start for kept in self._future.kept for start in kept.starts)
         return tuple(sorted(reserved, key=lambda start: (start.at or NEVER, start.job)))
 
     def broken(self, starts: Iterable[ReservedStart], served: Collection[str]) -> tuple[str, ...]:
@@ -149,9 +142,7 @@ class StartReservations:
 
     def allowed_nodes(self, duration: Micros | None) -> Bools | None:
         """Mask of the nodes that are not kept from a gang that runs so long; None: all nodes."""
-        end = end_of(self._now, duration)
-        masks = [kept.nodes for kept in self._kept if kept.excludes(end)]
-        return ~np.logical_or.reduce(masks) if masks else None
+        return self._future.allowed_until(end_of(self._now, duration))
 
     def may_bind(self, duration: Micros | None) -> bool:
         """Whether a gang that runs so long might delay a reserved start."""
@@ -169,7 +160,7 @@ class StartReservations:
         reserved start."""
         capacity = self._capacity
         state = (capacity.present.version, capacity.soon.version)
-        version = (*state, len(self._future.binding.reservations), len(self._kept))
+        version = (*state, len(self._future.binding.reservations), len(self._future.kept))
         if version != self._most_version:
             self._most, self._most_version = {}, version
         key = (request, domains, duration)
@@ -218,7 +209,7 @@ class StartReservations:
         for reservation in self._future.binding.reservations:
             if reservation.at < end:
                 yield reservation.start
-        for kept in self._kept:
+        for kept in self._future.kept:
             if kept.excludes(end):
                 yield from kept.starts
 
@@ -294,7 +285,8 @@ class StartReservations:
     ) -> Iterator[tuple[int, int]]:
         """Positions from which and up to which gangs that fit at one time also fit later.
 
-        Between them a reserved gang starts or ends, or begins to start before the gangs have ended.
+        Between them a reserved gang starts or ends, or begins to start before the gangs have ended,
+        or kept nodes are needed before that.
         """
         first = 0
         if len(times) > _FEW_TIMES:
@@ -304,6 +296,8 @@ class StartReservations:
         for reservation in self._future.all_reservations():
             cuts |= {bisect_left(times, reservation.at), bisect_left(times, reservation.end)}
             cuts |= {bisect_right(times, reservation.at - each) for each in durations}
+        for kept in self._future.kept:
+            cuts |= {bisect_right(times, kept.needed_from - each) for each in durations}
         return pairwise(sorted(cut for cut in cuts if cut >= first))
 
     def _first_fit(
@@ -349,7 +343,7 @@ class StartReservations:
         occupants = (occupant for trial in trials or () for occupant in trial.occupants())
         starts = tuple(ReservedStart(gang.job, nodes, None) for gang in gangs)
         needed_from = self._future.ends.needed_from(occupants, table)
-        self._kept.append(KeptNodes(starts, node_mask(table, nodes), needed_from))
+        self._future.kept.append(KeptNodes(starts, node_mask(table, nodes), needed_from))
 
 
 def _node_names(trials: Iterable[PlacementTrial]) -> tuple[str, ...]:
