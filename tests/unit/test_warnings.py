@@ -10,6 +10,7 @@ from phalanx.core import causes
 from phalanx.core.ledger import DAY, Account, AccountEntry, Loss, LostTo, Tally
 from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.reasons import QueueLimit, QueueQuota
+from phalanx.core.reclaim import Reclaimers
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import HOUR
 from phalanx.core.warnings import (
@@ -36,8 +37,7 @@ def standing(**fields: Any) -> Standing:
         "long_running": HOUR,
         "queue": Queue("default"),
         "highest": None,
-        "reclaimers": (),
-        "usage": {},
+        "reclaimers": None,
         "account": Account("default"),
     }
     return Standing(**(given | fields))
@@ -84,19 +84,14 @@ def test_a_job_that_cannot_be_preempted_is_not_at_risk() -> None:
     assert risks(four_gpus(), standing(classes=HIGH, highest=9, queue=never)) == []
 
 
-def test_running_above_the_quota_is_a_risk_if_another_queue_may_reclaim() -> None:
-    queue = Queue("default", quota={"gpu": 8000})
-    above = {"queue": queue, "usage": {"gpu": 5000}}
-    assert risks(four_gpus(), standing(**above)) == []
-    rival: dict[str, Any] = {"reclaimers": ("research",)}
-    assert risks(four_gpus(), standing(queue=queue, usage={"gpu": 4000}, **rival)) == []
-    [risk] = risks(four_gpus(), standing(**above, **rival))
+def test_a_queue_that_may_reclaim_is_a_risk() -> None:
+    may = Reclaimers(("a", "b", "c", "d"), "queue default would exceed its GPU quota")
+    [risk] = risks(four_gpus(), standing(reclaimers=may, account=evicted(0)))
     assert str(risk) == (
-        "queue research may reclaim the capacity of this job: queue default would exceed its gpu"
-        " quota"
+        "queues a, b and 2 more may reclaim the capacity of this job: queue default would exceed"
+        " its GPU quota; 1 job of queue default evicted in 7 days"
     )
-    kept = Queue("default", quota={"gpu": 8000}, reclaimable=False)
-    assert risks(four_gpus(), standing(queue=kept, usage={"gpu": 5000}, **rival)) == []
+    assert risks(four_gpus(preemptible=False), standing(reclaimers=may)) == []
 
 
 def test_the_first_limit_that_a_job_exceeds_by_itself_is_named() -> None:

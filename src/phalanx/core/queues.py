@@ -1,7 +1,7 @@
-"""The tree of queues: its default queue, which queue stops another, the quotas of queues above
-others, which namespaces and priorities it admits, whether a change is valid."""
+"""The tree of queues: its default queue, which queue stops another, their quotas, which namespaces
+and priorities a queue admits, whether a change is valid."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from phalanx.core.errors import Invalid, NotPermitted, Problem
@@ -30,16 +30,39 @@ def at_or_above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
         queue = queues.get(queue.parent) if queue.parent is not None else None
 
 
-def quota_of(queues: Mapping[str, Queue], name: str) -> Resources:
-    """The quota of a queue; without one of its own, the sum of the quotas of the queues below."""
-    if queues[name].quota:
-        return queues[name].quota
-    quota: Resources = {}
-    for child in queues.values():
-        if child.parent == name:
-            for resource, amount in quota_of(queues, child.name).items():
-                quota[resource] = quota.get(resource, 0) + amount
-    return quota
+def sides(queues: Mapping[str, Queue], first: str, second: str) -> tuple[list[Queue], list[Queue]]:
+    """The queues from each of two up to, but without, their lowest common ancestor."""
+    one, other = [*at_or_above(queues, first)], [*at_or_above(queues, second)]
+    while one and other and one[-1] is other[-1]:
+        one.pop()
+        other.pop()
+    return one, other
+
+
+def quotas(queues: Mapping[str, Queue]) -> dict[str, Resources]:
+    """The quota of every queue; of one without its own, the sum of the quotas right below it."""
+    below: dict[str, list[str]] = {}
+    for queue in queues.values():
+        if queue.parent is not None:
+            below.setdefault(queue.parent, []).append(queue.name)
+    found: dict[str, Resources] = {}
+
+    def add(name: str) -> Resources:
+        if name not in found:
+            found[name] = queues[name].quota or _sum(map(add, below.get(name, ())))
+        return found[name]
+
+    for name in queues:
+        add(name)
+    return found
+
+
+def _sum(amounts: Iterable[Resources]) -> Resources:
+    total: Resources = {}
+    for each in amounts:
+        for resource, amount in each.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
 
 
 def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: str) -> None:

@@ -9,10 +9,11 @@ from phalanx.core.ledger import DAY, DAYS_KEPT, Account
 from phalanx.core.lost_work import money
 from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.node import GPU
-from phalanx.core.queues import at_or_above, quota_of
+from phalanx.core.queues import at_or_above, quotas
 from phalanx.core.reasons import NeverFits, NoNodeMatches, QueueLimit, QueueQuota
+from phalanx.core.reclaim import Reclaimers
 from phalanx.core.spec.endpoints import endpoints_in, is_declared
-from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
+from phalanx.core.spec.job import CheckpointPolicy, JobSpec
 from phalanx.core.text import listed
 from phalanx.core.time_units import HOUR, Micros
 
@@ -157,7 +158,7 @@ _MOST_OF_A_KIND = 5
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The situation of a queue when a job is submitted to it."""
+    """The situation of a job and its queue when the job is submitted."""
 
     now: Micros
     classes: Mapping[str, int]  #: priority classes by name
@@ -165,8 +166,7 @@ class Standing(msgspec.Struct, frozen=True):
     long_running: Micros  #: jobs that run longer should save checkpoints
     queue: Queue
     highest: int | None  #: the highest priority of an unfinished job of the queue that may preempt
-    reclaimers: tuple[str, ...]  #: other queues that may reclaim from this one
-    usage: Resources  #: what the queue uses now
+    reclaimers: Reclaimers | None  #: the queues that may reclaim from the job
     account: Account
 
 
@@ -178,8 +178,8 @@ def risks(spec: JobSpec, standing: Standing) -> list[AnyWarning]:
     at_stake = _at_stake(spec, standing)
     if (priority := _higher_priority(spec, standing)) is not None:
         return [PreemptionRisk(spec.queue, priority, preemptions, at_stake)]
-    if (excess := _excess(spec, standing)) is not None:
-        return [ReclaimRisk(spec.queue, standing.reclaimers, excess, preemptions, at_stake)]
+    if (by := standing.reclaimers) is not None:
+        return [ReclaimRisk(spec.queue, by.queues, by.because, preemptions, at_stake)]
     return []
 
 
@@ -192,19 +192,6 @@ def _higher_priority(spec: JobSpec, standing: Standing) -> str | None:
         return f"priority class {max(above, key=lambda name: (above[name], name))}"
     if standing.highest is not None and standing.highest > spec.priority:
         return f"queue {spec.queue} has a job of priority {standing.highest}"
-    return None
-
-
-def _excess(spec: JobSpec, standing: Standing) -> str | None:
-    """Why other queues can reclaim what the job uses; None if they cannot."""
-    if not standing.reclaimers or not standing.queue.reclaimable:
-        return None
-    quota = standing.queue.quota
-    if not quota:
-        return f"queue {spec.queue} has no quota"
-    for name, needed in _needs(spec).items():
-        if name in quota and standing.usage.get(name, 0) + needed > quota[name]:
-            return f"queue {spec.queue} would exceed its {name} quota"
     return None
 
 
@@ -266,9 +253,9 @@ def exceeded_by(spec: JobSpec, queues: Mapping[str, Queue]) -> QueueLimit | Queu
             if want > limit:
                 return QueueLimit(queue.name, name, want, limit)
         if queue.non_preemptible_within_quota and not spec.preemptible:
-            quota = quota_of(queues, queue.name)
+            quota = quotas(queues)[queue.name]
             # Resources that the quota does not name are free for all, as long as it names any.
-            for name in quota or _needs(spec):
+            for name in quota or spec.requested:
                 want = _least(spec, name)
                 if want > quota.get(name, 0):
                     return QueueQuota(queue.name, name, want, quota.get(name, 0))
@@ -284,19 +271,10 @@ def _least(spec: JobSpec, resource: str) -> int:
 
 def _at_stake(spec: JobSpec, standing: Standing) -> WorkAtStake | None:
     """What a stop can lose, for a job without checkpoints that declares to run long."""
-    limit, needs = spec.time_limit, _needs(spec)
+    limit, needs = spec.time_limit, spec.requested
     if spec.checkpoint is not CheckpointPolicy.NONE:
         return None
     if limit is None or limit <= standing.long_running:
         return None
     cost = money({name: amount * limit for name, amount in needs.items()}, standing.prices)
     return WorkAtStake(needs.get(GPU, 0) / 1000, limit / HOUR, round(cost / 1_000_000, 2))
-
-
-def _needs(spec: JobSpec) -> Resources:
-    """The requests of all tasks, summed."""
-    needs: Resources = {}
-    for role in spec.roles:
-        for name, amount in role.resources.items():
-            needs[name] = needs.get(name, 0) + amount * role.replicas
-    return needs

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
-from phalanx.core.model import Queue, ReclaimFrom
+from phalanx.core.model import Queue
 from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.reclaim import reclaimers
 from phalanx.core.spec.job import JobSpec, PreemptionPolicy, Resources
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.core.warnings import (
@@ -41,7 +42,7 @@ _JUDGED_ROLES = 20
 class _QueueFacts(NamedTuple):
     """What the unfinished jobs of the queues use and may do."""
 
-    usage: dict[str, Resources]
+    used: dict[str, Resources]  #: by queue, with what the queues below it use
     #: The highest priority of an unfinished job that may evict others, by queue.
     highest: dict[str, int]
 
@@ -123,15 +124,14 @@ class SubmitWarnings:
             long_running=cluster.settings.long_running,
             queue=queue,
             highest=facts.highest.get(spec.queue),
-            reclaimers=_reclaimers(cluster.queues, spec, facts),
-            usage=facts.usage.get(spec.queue, {}),
+            reclaimers=reclaimers(spec, cluster.queues, facts.used, facts.highest),
             account=cluster.accounts.get(spec.queue) or Account(spec.queue),
         )
 
     def _facts_of(self, turn: Turn) -> _QueueFacts:
         cluster = turn.cluster
         if turn.now >= self._facts_until:
-            self._facts = _QueueFacts(_usage(cluster), _highest_priorities(cluster))
+            self._facts = _QueueFacts(_used(cluster), _highest_priorities(cluster))
             age = _FACTS_AGE + _FACTS_AGE_PER_JOB * len(cluster.gangs)
             self._facts_until = turn.now + age
         return self._facts
@@ -139,30 +139,6 @@ class SubmitWarnings:
 
 def _is_offered(cluster: Cluster, resource: str) -> bool:
     return any(resource in node.worker.resources for node in cluster.nodes.values())
-
-
-def _reclaimers(queues: Mapping[str, Queue], spec: JobSpec, facts: _QueueFacts) -> tuple[str, ...]:
-    """The other queues that may reclaim capacity from a job: they have a quota or unfinished jobs,
-    and their rules allow it."""
-    own = {queue.name for queue in at_or_above(queues, spec.queue)}
-    others = [
-        queue
-        for queue in queues.values()
-        if queue.name not in own
-        and all(above.name != spec.queue for above in at_or_above(queues, queue.name))
-    ]
-    return tuple(sorted(queue.name for queue in others if _may_reclaim(queue, spec, facts)))
-
-
-def _may_reclaim(queue: Queue, spec: JobSpec, facts: _QueueFacts) -> bool:
-    highest = facts.highest.get(queue.name)
-    match queue.reclaim_from_siblings:
-        case ReclaimFrom.NEVER:
-            return False
-        case ReclaimFrom.LOWER_PRIORITY:
-            return highest is not None and highest > spec.priority
-        case ReclaimFrom.ANY:
-            return bool(queue.quota) or highest is not None
 
 
 def _highest_priorities(cluster: Cluster) -> dict[str, int]:
@@ -175,15 +151,16 @@ def _highest_priorities(cluster: Cluster) -> dict[str, int]:
     return highest
 
 
-def _usage(cluster: Cluster) -> dict[str, Resources]:
-    """The resources that the tasks of each queue occupy."""
+def _used(cluster: Cluster) -> dict[str, Resources]:
+    """The resources that the tasks of each queue, and of the queues below it, occupy."""
     used: dict[str, Resources] = {}
     for node in cluster.nodes.values():
         for (task, _), charge in node.charges.items():
             gang = cluster.gangs.get(split_task(task)[0])
             if gang is None:
                 continue
-            of_queue = used.setdefault(gang.job.spec.queue, {})
-            for name, amount in charge.resources.items():
-                of_queue[name] = of_queue.get(name, 0) + amount
+            for queue in at_or_above(cluster.queues, gang.job.spec.queue):
+                of_queue = used.setdefault(queue.name, {})
+                for name, amount in charge.resources.items():
+                    of_queue[name] = of_queue.get(name, 0) + amount
     return used

@@ -138,7 +138,7 @@ async def test_a_queue_that_would_run_above_its_quota_is_named(warned: Running) 
     made = await warned.call("POST", "/jobs", gang(queue="research", priority=10))
     [warning] = made.body["warnings"]
     assert (warning["type"], warning["by"]) == ("ReclaimRisk", ["vision"])
-    assert "queue research would exceed its gpu quota" in warning["message"]
+    assert "queue research would exceed its GPU quota" in warning["message"]
 
 
 async def test_an_endpoint_that_is_not_declared_is_named_in_the_answer(warned: Running) -> None:

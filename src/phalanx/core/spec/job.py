@@ -202,6 +202,15 @@ class JobSpec(msgspec.Struct, frozen=True):
         return role_ends(roles)[-1] if roles else 0
 
     @property
+    def requested(self) -> Resources:
+        """The requests of all tasks, summed."""
+        total: Resources = {}
+        for role in self.roles:
+            for name, amount in role.resources.items():
+                total[name] = total.get(name, 0) + amount * role.replicas
+        return total
+
+    @property
     def elements(self) -> int:
         """How many gangs the submission has: the elements of an array, or 1."""
         return 1 if self.array is None else len(self.array.elements)
