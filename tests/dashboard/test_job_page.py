@@ -26,7 +26,7 @@ def gang(fleet: Fleet, name: str, replicas: int, gpus: int) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+    with Fleet(tmp_path_factory.mktemp("fleet"), "--starve-after=1ms") as fleet:
         fleet.work("w-1", "--resources=gpu=2,cpu=4")
         fleet.work("w-2", "--resources=gpu=2,cpu=4")
         yield fleet
@@ -76,6 +76,7 @@ async def test_a_pending_job_offers_what_would_let_it_start_and_says_the_consequ
     await open_page(page, fleet.url, f"job/{pending}", "default/second")
     await expect(page.locator(".why")).to_contain_text(": queue default uses 100 % of its share")
     await expect(page.locator(".why")).to_contain_text("Before all queues from ")
+    await expect(page.locator(".why")).to_contain_text("default/first runs without a time limit")
     await page.get_by_role("button", name="Raise the priority to").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("evicts 1 gang (default/first)")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from phalanx.api import manifests
 from phalanx.api.admission import admit_plan
 from phalanx.api.auth import USERS, principal_of
+from phalanx.api.blocking_views import BlockingInWords
 from phalanx.api.elements import live_array
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
@@ -181,13 +182,15 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     # The last plan may be older than the latest changes; the forecast is not. A PodGroup without
     # pods has nothing to plan.
     reason = seen.forecast.reason or members_reason(job)
+    blocking = None if seen.blocking is None else BlockingInWords(seen, seen.blocking, principal)
     return Why(
         job.id,
         job.phase,
         _why(principal, job, reason),
         reason_view(reason),
         rule=None if (rule := _rule(reason, seen)) is None else str(rule),
-        remedy=None if reason is None else _remedy(reason, seen),
+        blocked=None if blocking is None else blocking.view,
+        remedy=_remedy(reason, seen) if blocking is None else blocking.remedy,
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
@@ -216,7 +219,9 @@ def _rule(reason: Reason | None, seen: JobForecast) -> ShareRule | None:
     return seen.rule if is_short else None
 
 
-def _remedy(reason: Reason, seen: JobForecast) -> str | None:
+def _remedy(reason: Reason | None, seen: JobForecast) -> str | None:
+    if reason is None:
+        return None
     cure = remedy(reason)
     if (rule := _rule(reason, seen)) is not None:
         return rule.remedy

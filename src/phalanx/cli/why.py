@@ -28,6 +28,8 @@ def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
         say(f"reserved start: about {formatting.local_clock(answer.starts_at)}")
     if answer.rule is not None:
         say(f"rule: {answer.rule}")
+    if answer.blocked is not None:
+        say(f"blocked: {answer.blocked.message}")
     if answer.remedy is not None:
         say(f"remedy: {answer.remedy}")
     for alternative in answer.alternatives:

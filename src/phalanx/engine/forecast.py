@@ -14,6 +14,7 @@ from phalanx.engine.admission import CallLimit
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
 from phalanx.plan.cycle import plan
+from phalanx.plan.explain.blocking_jobs import BlockingJobs, blocking_jobs
 from phalanx.plan.explain.due_times import DueTimes, due_times
 from phalanx.plan.explain.share_rules import ShareRule, share_rule
 from phalanx.plan.explain.whatif import (
@@ -37,6 +38,7 @@ class JobForecast(NamedTuple):
     #: For a job that neither starts nor gathers places.
     rule: ShareRule | None = None
     due: DueTimes | None = None
+    blocking: BlockingJobs | None = None
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -77,5 +79,6 @@ def _forecast(fork: ForkedState, job: str, settings: CoreSettings) -> JobForecas
         found,
         share_rule(state.at(now), job),
         due_times(state.at(now), job, found.reason),
+        blocking_jobs(state.at(now), job, found),
         tuple(alternatives(state, now, job, found.reason, stop)),
     )

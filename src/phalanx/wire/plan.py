@@ -55,6 +55,15 @@ class QueueDueView(msgspec.Struct, frozen=True):
     used_share: float  #: the part of its share that the queue uses, from 0 to 1
 
 
+class BlockedView(msgspec.Struct, frozen=True):
+    """Why no start can be reserved for a job that has been pending for long."""
+
+    message: str
+    #: The names of the running jobs without a time limit that block it. Jobs in namespaces that the
+    #: caller may not see are left out.
+    jobs: tuple[str, ...]
+
+
 class Why(msgspec.Struct, frozen=True):
     """Why a job is pending, stopping or ended, in words and as data."""
 
@@ -63,6 +72,7 @@ class Why(msgspec.Struct, frozen=True):
     message: str
     reason: dict[str, Any] | None = None
     rule: str | None = None  #: the rule of fair share by which it waits, and until when
+    blocked: BlockedView | None = None
     remedy: str | None = None  #: what would let the job start
     starts_at: str | None = None
     victims: tuple[VictimView, ...] = ()

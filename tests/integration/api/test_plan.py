@@ -151,6 +151,51 @@ async def test_why_gives_no_due_time_to_a_job_that_never_fits(server: Running) -
     assert (found["due"], found["overdue_at"]) == ([], None)
 
 
+async def test_why_names_the_job_without_a_time_limit_that_blocks_a_starving_one() -> None:
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(starve_after_s=0)) as server:
+        await worker(server)
+        await running(server, 1, name="endless")
+        await running(server, 2, name="ends", time_limit="1h")
+        body = gang(4, name="late", namespace="ml")
+        job = (await server.call("POST", "/jobs", body)).body["id"]
+        found = (await server.call("GET", f"/jobs/{job}/why")).body
+        server.services.auth = Confined()
+        confined = (await server.call("GET", f"/jobs/{job}/why")).body
+    blocked = "no start can be reserved: {} runs without a time limit on w-1, which is kept for"
+    blocked += " this job"
+    assert found["blocked"] == {
+        "message": blocked.format("default/endless"),
+        "jobs": ["default/endless"],
+    }
+    assert found["remedy"] == (
+        "wait for default/endless to end, cancel it and submit it again with a time limit, or add"
+        " workers"
+    )
+    hidden = blocked.format("a job of another namespace")
+    assert confined["blocked"] == {"message": hidden, "jobs": []}
+    assert confined["remedy"] == "wait for a job of another namespace to end, or add workers"
+
+
+async def test_why_names_a_few_of_the_jobs_that_use_a_limit_without_a_time_limit() -> None:
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(starve_after_s=0)) as server:
+        await worker(server, gpus=8)
+        await server.call("PUT", "/queues/lab", {"limit": {"gpu": 4}})
+        for name in ("a", "b", "c", "d"):
+            await running(server, 1, name=name, queue="lab")
+        job = (await server.call("POST", "/jobs", gang(4, queue="lab"))).body["id"]
+        found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["message"] == "pending: queue lab has reached its GPU limit"
+    names = ", ".join(found["blocked"]["jobs"][:2]) + " and 2 more"
+    assert found["blocked"]["message"] == (
+        f"no start can be reserved: {names} run without a time limit and use the GPU limit of queue"
+        " lab"
+    )
+    assert found["remedy"] == (
+        f"wait for {names} to end, cancel them and submit them again with a time limit, or raise"
+        " the limit"
+    )
+
+
 async def test_why_names_cordoned_workers(server: Running) -> None:
     await worker(server)
     await server.call("POST", "/workers/w-1/cordon", {})

@@ -156,6 +156,7 @@ export function job(context) {
       "div.why",
       h("div", h("b", why.message)),
       why.rule ? h("div", why.rule) : null,
+      why.blocked ? h("div", why.blocked.message) : null,
       why.starts_at ? h("div", `Expected start: ${clock(why.starts_at)}`) : null,
       why.remedy ? h("div.muted", why.remedy) : null,
       why.due.map((each) => h("div.muted", `Due ${clock(each.at)}: queue ${each.queue} uses ${percent(each.used_share, 1)} of its share`)),
