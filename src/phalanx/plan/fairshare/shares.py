@@ -5,7 +5,7 @@ or evicted in the pass.
 """
 
 import math
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -120,16 +120,14 @@ class FairShares:
                     return False
         return True
 
-    def is_larger_than_division(self, queue: str, need: Floats) -> bool:
-        """Whether a gang needs more than the division gives its queue, or a queue above it: without
-        the rule for starving gangs."""
-        more = need.tolist()
+    def exceed_division(self, queue: str, needs: Floats) -> Bools:
+        """Mask of the gangs, given by their amounts, that need more than the division gives their
+        queue, or a queue above it: without the rule for starving gangs."""
         branches = [branch for branch in self.branches[queue].path() if branch is not self.root]
-        return any(
-            more[row] > branch.divided[row] + EPSILON
-            for branch in branches
-            for row in self._shared_rows
-        )
+        least = reduce(np.minimum, [branch.divided for branch in branches])
+        rows = self._shared_rows
+        exceed: Bools = np.logical_or.reduce(needs[:, rows] > least[rows] + EPSILON, axis=1)
+        return exceed
 
     def has_full_share(self, branch: QueueBranch) -> bool:
         """Whether the queue uses everything that it deserves, and all of its quota."""

@@ -8,7 +8,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.amounts import amounts_by_row
 from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
@@ -103,53 +102,50 @@ class EvictableGangs:
         return any(self.has_reclaimable(masks[row]) for row in rows)
 
     def _has_unprotected(self, queue: str, short: Bools) -> bool:
-        """Whether a queue has gangs that neither their age nor its quota protects."""
-        old = self._old_of(queue)
+        """Whether a queue has gangs that neither its quota nor their age protects."""
         rows = protected_rows((self._shares.branches[queue],), short)
-        if rows and old.any():
-            old = old & unprotected(self._by_queue[queue].totals, rows)
-        return bool(old.any())
+        is_open = unprotected(self._by_queue[queue].totals, rows)
+        return bool(np.count_nonzero(is_open)) and bool((is_open & self._old_of(queue)).any())
 
     # Protection by age
 
-    def is_young(self, gang: RunningGang) -> bool:
+    def is_young(self, occupancy: Occupancy) -> bool:
         """Whether other queues must not reclaim the gang yet: it has run for less than
         `min_runtime`, or for less than it was pending, if it was overdue or larger than the share
         of its queue."""
+        gang = occupancy.gang
         has_run = self._now - gang.started_at
         if has_run < self._policy.min_runtime:
             return True
-        return has_run < gang.waited and self._had_waited_long(gang)
+        if has_run >= gang.waited or gang.waited < self._policy.starve_after:
+            return False
+        [is_large] = self._shares.exceed_division(gang.queue, occupancy.total[np.newaxis])
+        return bool(is_large) or self._had_been_overdue(occupancy)
 
-    def was_overdue(self, gang: RunningGang) -> bool:
+    def was_overdue(self, occupancy: Occupancy) -> bool:
         """Whether no gang at all may evict the gang yet: it was overdue, and has run for less than
         it was pending."""
-        return self._now - gang.started_at < gang.waited and self._had_been_overdue(gang)
+        gang = occupancy.gang
+        return self._now - gang.started_at < gang.waited and self._had_been_overdue(occupancy)
 
-    def _had_been_overdue(self, gang: RunningGang) -> bool:
-        policy = self._policy
-        ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
-        duration = max(ends) - gang.started_at if ends else None
-        bound = self._waits.bound(policy, gang.size, duration)
+    def _had_been_overdue(self, occupancy: Occupancy) -> bool:
+        policy, gang = self._policy, occupancy.gang
+        bound = self._waits.bound(policy, gang.size, occupancy.duration)
         return bool(policy.max_wait) and gang.waited >= bound
-
-    def _had_waited_long(self, gang: RunningGang) -> bool:
-        if gang.waited < self._policy.starve_after:
-            return False
-        if self._had_been_overdue(gang):
-            return True
-        total = self._running.by_job[gang.job].total
-        return self._shares.is_larger_than_division(gang.queue, total)
 
     def _old_of(self, queue: str) -> Bools:
         """Mask of the gangs of a queue that are not young."""
         old = self._old.get(queue)
         if old is None:
-            members = self._by_queue[queue]
-            has_run = self._now - members.started_at
-            old = has_run >= self._policy.min_runtime
-            for number in np.flatnonzero(old & (has_run < members.waited)).tolist():
-                old[number] = not self._had_waited_long(members.gangs[number].gang)
+            members, policy = self._by_queue[queue], self._policy
+            has_run, waited = self._now - members.started_at, members.waited
+            old = has_run >= policy.min_runtime
+            protected = old & (has_run < waited) & (waited >= policy.starve_after)
+            if protected.any():
+                large = self._shares.exceed_division(queue, members.totals)
+                for number in np.flatnonzero(protected & ~large).tolist():
+                    protected[number] = self._had_been_overdue(members.gangs[number])
+                old &= ~protected
             self._old[queue] = old
         return old
 

@@ -181,7 +181,7 @@ class VictimSearch:
         tasks: list[EvictionUnit] = []
         whole: list[EvictionUnit] = []
         for occupancy in self._gangs.open_to(own, eligibility):
-            young = self._gangs.is_young(occupancy.gang)
+            young = self._gangs.is_young(occupancy)
             if not eligibility.may_evict(occupancy, occupancy.lowest, young=young):
                 continue
             if occupancy.gang.has_tasks_above_minimum:
@@ -192,7 +192,7 @@ class VictimSearch:
                 )
             if not occupancy.is_preemptible or occupancy.gang.only_gathered:
                 continue
-            if self._gangs.was_overdue(occupancy.gang):
+            if self._gangs.was_overdue(occupancy):
                 continue
             if eligibility.may_evict(occupancy, occupancy.highest, young=young, whole=True):
                 whole.append(whole_gang(occupancy, self._now))
@@ -203,7 +203,7 @@ class VictimSearch:
         """Whether the preemptor could have evicted a gang that is stopping already."""
         for occupancy, positions in self._gangs.stopping:
             priority = min(occupancy.priorities[position] for position in positions)
-            young, used = self._gangs.is_young(occupancy.gang), self._gangs.used_before
+            young, used = self._gangs.is_young(occupancy), self._gangs.used_before
             if eligibility.could_have_evicted(occupancy.gang, priority, used, young=young):
                 return True
         return False

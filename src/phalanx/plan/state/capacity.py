@@ -516,7 +516,7 @@ class FreeCapacity:
 
     def has_free(self, amounts: Ints) -> bool:
         """Whether these amounts, given by row and node, are free."""
-        return not ((amounts > self.free) & (amounts > 0)).any()
+        return not np.count_nonzero(amounts > np.maximum(self.free, 0))
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
@@ -538,7 +538,7 @@ class FreeCapacity:
         each, share no devices, and no rule asks about them."""
         free, _ = self._writable()
         free[: len(amounts)] += amounts
-        self.note(np.flatnonzero(amounts[0]))
+        self.note(amounts[0].nonzero()[0])
 
     def free_in_sum(self) -> Ints:
         """What is free on all open nodes together, by row."""

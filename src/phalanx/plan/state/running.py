@@ -1,7 +1,7 @@
 """Running gangs: what they occupy on which node, what a stop would lose, and when they end."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -72,6 +72,12 @@ class Occupancy:
         return np.array(ends, np.int64)
 
     @cached_property
+    def duration(self) -> Micros | None:
+        """The longest time from its start to the end of its last task, if it is known."""
+        ends = [task.ends_at for task in self.gang.tasks if task.ends_at is not None]
+        return max(ends) - self.gang.started_at if ends else None
+
+    @cached_property
     def first_end(self) -> Micros:
         return int(self.ends.min(initial=NEVER))
 
@@ -112,11 +118,13 @@ class Occupancy:
 
     @cached_property
     def gpus(self) -> Floats:
-        return np.array([_gpus(task) for task in self.gang.tasks])
+        return np.array([_gpus(task.resources) for task in self.gang.tasks])
 
     @cached_property
     def safe(self) -> Floats:
-        return np.array([_gpus(task) * task.safe_at / SECOND for task in self.gang.tasks])
+        safe_at = np.array([task.safe_at for task in self.gang.tasks])
+        safe: Floats = self.gpus * safe_at / SECOND
+        return safe
 
     @cached_property
     def _all_gpus(self) -> float:
@@ -142,8 +150,9 @@ class Occupancy:
         return max(0.0, lost if grace is None else min(lost, gpus * grace / SECOND))
 
 
-def _gpus(task: RunningTask) -> float:
-    return next((amount / DEVICE for name, amount in task.resources if name == GPU), 0.0)
+@lru_cache(maxsize=4096)
+def _gpus(resources: tuple[tuple[str, int], ...]) -> float:
+    return next((amount / DEVICE for name, amount in resources if name == GPU), 0.0)
 
 
 class KnownEnds:
