@@ -1,14 +1,16 @@
 """Tables on a narrow terminal: columns are left out or cut, ids, phases and times never."""
 
 import pytest
+from msgspec.structs import replace
 from rich.table import Table
 
 from phalanx.cli.jobs import jobs_table
 from phalanx.cli.output import Narrow, print_table_with_texts, print_trimmed, table_of
+from phalanx.cli.queues import print_queues
 from phalanx.cli.workers import workers_table
 from phalanx.core.model import Limit, Phase, Protocol
 from phalanx.wire.jobs import ElementsView, JobView
-from phalanx.wire.workers import WorkerView
+from phalanx.wire.workers import QueueUsage, QueueView, WorkerView
 
 REASON = "held back: starting now would delay j-abcdefgh (reserved start 2026-01-01T00:00:00Z)"
 
@@ -102,6 +104,62 @@ def test_a_list_of_workers_fits_80_columns_with_whole_ids_and_amounts(
     assert row.endswith("new firmware")
 
 
+RESEARCH = QueueView(
+    "research",
+    quota={"gpu": 4, "memory": "16Gi"},
+    limit={"gpu": 8, "cpu": 64},
+    weight=3,
+    namespaces=("ml", "team-*"),
+    usage=QueueUsage(
+        {"gpu": 6, "cpu": 12, "memory": "400Mi"}, {"gpu": 5, "cpu": 12}, {"gpu": 1}, 2, 7
+    ),
+)
+VISION = QueueView("vision", weight=1, quota={}, limit={}, parent="research", stopped=True)
+
+
+def test_on_a_narrow_terminal_every_amount_of_a_queue_has_a_line_below_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_queues([RESEARCH, VISION])
+    assert capsys.readouterr().out.splitlines() == [
+        "QUEUE     RUNNING  PENDING  WEIGHT  STATE",
+        "research        2        7       3  open",
+        "  gpu: used 6, fair share 5, borrowed 1, quota 4, limit 8",
+        "  cpu: used 12, fair share 12, limit 64",
+        "  memory: used 400Mi, quota 16Gi",
+        "  namespaces: ml, team-*",
+        "  vision        0        0       1  stopped",
+    ]
+
+
+def test_on_a_wider_terminal_the_amounts_of_a_queue_stand_beside_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    print_queues([RESEARCH, VISION])
+    heading, gpu, *_, vision = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["QUEUE", "RUNNING", "PENDING", "WEIGHT", "STATE", "RESOURCES"]
+    at = heading.index("RESOURCES")
+    assert gpu[at:] == "gpu: used 6, fair share 5, borrowed 1, quota 4, limit 8"
+    assert vision.endswith("stopped")
+
+
+def test_queues_have_one_line_each_where_there_is_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_gpus = replace(RESEARCH, quota={"gpu": 4}, limit={"gpu": 8}, namespaces=(), usage=None)
+    print_queues([with_gpus, VISION])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "research  gpu 4  gpu 8       3  open",
+        "  vision  -      -           1  stopped",
+    ]
+    monkeypatch.delenv("COLUMNS")  # a pipe
+    print_queues([RESEARCH, VISION])
+    heading, research, _ = capsys.readouterr().out.splitlines()
+    assert "LIMIT" in heading
+    assert "gpu 8, cpu 64" in research
+
+
 def test_what_may_not_be_cut_is_longer_than_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -115,7 +173,7 @@ def test_columns_are_left_out_and_names_take_two_lines_before_a_line_is_too_long
     headings = ["GANG", "QUEUE", "#MIN", "STATE"]
     long = "team-vision/" + "x" * 80
     rows = [[long, "default", "2", "pending"], ["short", "default", "1", "running"]]
-    reasons = ["2 of 3 pods fit", ""]
+    reasons = [["2 of 3 pods fit"], []]
     print_table_with_texts(headings, rows, "REASON", reasons, drop=("QUEUE", "MIN"))
     heading, first, rest, reason, second = capsys.readouterr().out.splitlines()
     assert heading.split() == ["GANG", "STATE"]

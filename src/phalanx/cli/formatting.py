@@ -93,11 +93,14 @@ def rounded_amount(resource: str, amount: object) -> str:
     return f"{size / unit:.1f}".removesuffix(".0") + "Gi" if size >= unit else str(amount)
 
 
+def scarcest_first(resources: Iterable[str]) -> list[str]:
+    order = {"gpu": 0, "cpu": 1, "memory": 2}
+    return sorted(resources, key=lambda name: (order.get(name, 3), name))
+
+
 def amounts(resources: Mapping[str, Any]) -> str:
     """`gpu 2, cpu 8, memory 64Gi`: the scarcest resource first."""
-    order = {"gpu": 0, "cpu": 1, "memory": 2}
-    named = sorted(resources.items(), key=lambda item: (order.get(item[0], 3), item[0]))
-    return ", ".join(f"{name} {amount}" for name, amount in named) or "-"
+    return ", ".join(f"{name} {resources[name]}" for name in scarcest_first(resources)) or "-"
 
 
 def lost_work(gpu_s: float, cost: float) -> str:

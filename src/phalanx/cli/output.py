@@ -197,18 +197,22 @@ def print_table_with_texts(
     headings: Sequence[str],
     rows: Sequence[Sequence[str | Text]],
     text_heading: str,
-    texts: Sequence[str],
+    texts: Sequence[Sequence[str]],
     drop: Sequence[str] = (),
 ) -> None:
-    """Print a table and a free text for each row. Where there is room, the texts are the last
-    column, in whole words; else each stands below its row, a little further to the right. No column
-    is cut. If the table is still too wide, the columns of `drop` are left out, the first of them
-    first, and then long names in the first column go on in the next line."""
+    """Print a table and lines of free text for each row. Where there is room, the texts are the
+    last column, in whole words; else each stands below its row, a little further to the right. No
+    column is cut. If the table is still too wide, the columns of `drop` are left out, the first of
+    them first, and then long names in the first column go on in the next line."""
     width = console().width
     table = table_of(headings, rows, Narrow())
     room = width - (table.width or 0) - _COLUMN_GAP
     if is_wide() and room >= _TEXT_WIDTH:
-        with_text = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+        with_text: list[list[str | Text]] = []
+        for row, text in zip(rows, texts, strict=True):
+            first, *more = text or ("",)
+            with_text.append([*row, first])
+            with_text += ([*[""] * len(row), line] for line in more)
         table = table_of([*headings, text_heading], with_text, Narrow())
         column = table.columns[-1]
         column.no_wrap, column.overflow = False, "fold"
@@ -225,7 +229,7 @@ def print_table_with_texts(
         height = max(1, -(-cell_len(str(visible_text(row[0]))) // name_width))
         first, *more = islice(rest, height)
         indent = len(first) - len(first.lstrip()) + _COLUMN_GAP
-        below = textwrap.wrap(visible(text), width - indent)
+        below = [part for line in text for part in textwrap.wrap(visible(line), width - indent)]
         for line in (first, *more, *(" " * indent + part for part in below)):
             typer.echo(line)
 

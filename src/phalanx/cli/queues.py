@@ -14,7 +14,16 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import Switch, one_of, whole_number
-from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of, warn
+from phalanx.cli.output import (
+    Json,
+    Narrow,
+    console,
+    print_json,
+    print_table_with_texts,
+    print_trimmed,
+    table_of,
+    warn,
+)
 from phalanx.cli.visible_text import say
 from phalanx.core.warnings import usual_resource
 from phalanx.wire.workers import QueueUsage
@@ -100,11 +109,33 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
     if as_json:
         print_json(listed)
     else:
-        print_trimmed(queues_table(listed))
+        print_queues(listed)
 
 
-def queues_table(listed: "Sequence[QueueView]") -> Table:
+def print_queues(listed: "Sequence[QueueView]") -> None:
+    """One line per queue. If the terminal is too narrow for that, the amounts of a queue have lines
+    of their own."""
+    table = queues_table(listed, Narrow())
+    if (table.width or 0) <= console().width:
+        print_trimmed(table)
+        return
+    tree = queue_tree(listed)
+    columns = {name: cells for name, cells in _columns(listed).items() if name not in _IN_LINES}
+    rows = list(zip(*columns.values(), strict=True))
+    lines = [_lines_of_amounts(queue) for _, queue in tree]
+    print_table_with_texts(list(columns), rows, "RESOURCES", lines)
+
+
+def queues_table(listed: "Sequence[QueueView]", narrow: Narrow | None = None) -> Table:
     """One line per queue. Settings that no queue has are left out."""
+    columns = _columns(listed)
+    shown = {name: cells for name, cells in columns.items() if any(map(str, cells))}
+    rows = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
+    return table_of(list(shown), rows, narrow or _NARROW)
+
+
+def _columns(listed: "Sequence[QueueView]") -> "dict[str, list[str | Text]]":
+    """By heading: the cells of all queues."""
     tree = queue_tree(listed)
     columns: dict[str, list[str | Text]] = {
         "QUEUE": ["  " * depth + queue.name for depth, queue in tree]
@@ -118,24 +149,41 @@ def queues_table(listed: "Sequence[QueueView]") -> Table:
             "FAIR SHARE": [_amounts_text(usage.fair_share) or "-" for usage in usages],
             "BORROWED": [_amounts_text(usage.borrowed) or "-" for usage in usages],
         }
-    columns |= {
+    return columns | {
         "QUOTA": [_amounts_text(queue.quota) for _, queue in tree],
         "LIMIT": [_amounts_text(queue.limit) for _, queue in tree],
         "#WEIGHT": [str(queue.weight) for _, queue in tree],
         "STATE": [_state(queue) for _, queue in tree],
         "NAMESPACES": [", ".join(queue.namespaces) for _, queue in tree],
     }
-    shown = {name: cells for name, cells in columns.items() if any(map(str, cells))}
-    rows = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
-    return table_of(list(shown), rows, _NARROW)
 
 
-_NARROW = Narrow(
-    cut=("USED", "FAIR SHARE", "BORROWED", "QUOTA", "LIMIT", "NAMESPACES"),
-    drop=("NAMESPACES", "WEIGHT", "LIMIT", "QUOTA"),
-    least=12,
-)
+#: What stands in lines of its own on a narrow terminal.
+_IN_LINES = ("USED", "FAIR SHARE", "BORROWED", "QUOTA", "LIMIT", "NAMESPACES")
+#: What `top`, which has few lines, leaves out of them.
+_NARROW = Narrow(cut=_IN_LINES, drop=("NAMESPACES", "WEIGHT", "LIMIT", "QUOTA"), least=12)
 _NO_USAGE = QueueUsage(used={}, fair_share={}, borrowed={}, running=0, pending=0)
+
+
+def _lines_of_amounts(queue: "QueueView") -> list[str]:
+    """`gpu: used 4, fair share 6, quota 4, limit 8`, one line for each resource."""
+    usage = queue.usage or _NO_USAGE
+    kinds = {
+        "used": usage.used,
+        "fair share": usage.fair_share,
+        "borrowed": usage.borrowed,
+        "quota": queue.quota,
+        "limit": queue.limit,
+    }
+    lines = []
+    for resource in formatting.scarcest_first({name for each in kinds.values() for name in each}):
+        amounts = (
+            f"{kind} {formatting.rounded_amount(resource, each[resource])}"
+            for kind, each in kinds.items()
+            if resource in each
+        )
+        lines.append(f"{resource}: {', '.join(amounts)}")
+    return [*lines, *(f"namespaces: {', '.join(names)}" for names in [queue.namespaces] if names)]
 
 
 def _amounts_text(resources: Mapping[str, Any]) -> str:
@@ -211,7 +259,7 @@ def set_queue(  # noqa: PLR0913
     if as_json:
         print_json(changed)
         return
-    print_trimmed(queues_table([changed]))
+    print_queues([changed])
 
 
 def _warn_of_unlikely(client: "Client", resources: set[str]) -> None:

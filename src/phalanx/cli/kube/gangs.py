@@ -43,7 +43,7 @@ def gangs(
         return
     headings = ["GANG", "QUEUE", "#PRIORITY", "#MIN", "#BOUND", "STATE", "AGE"]
     rows = [[_name(view, with_namespace=not chosen), *_cells(view)] for view in views]
-    reasons = [_reason(view) for view in views]
+    reasons = [[_reason(view)] for view in views]
     print_table_with_texts(headings, rows, "REASON", reasons, drop=("PRIORITY", "QUEUE", "MIN"))
 
 

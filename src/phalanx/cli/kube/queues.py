@@ -34,10 +34,10 @@ def queues(address: ClusterAddress, *, nodes: Nodes = "", as_json: Json = False)
     if is_wide():
         headings += [name.upper() for name in _AMOUNTS]
         rows = [[*count, *_amounts(view)] for count, (_, view) in zip(counts, tree, strict=True)]
-        texts = ["; ".join(_remarks(view)) for _, view in tree]
+        texts = [["; ".join(_remarks(view))] for _, view in tree]
         print_table_with_texts(headings, rows, "NOTE", texts)
     else:
-        print_table_with_texts(headings, counts, "", [_below(view) for _, view in tree])
+        print_table_with_texts(headings, counts, "", [[_below(view)] for _, view in tree])
 
 
 _AMOUNTS = ("used", "deserved", "quota", "limit")
