@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from phalanx.core.errors import Invalid
+from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.plan.cycle import plan
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.scenario.expectation import differences, read_expectation
@@ -114,6 +115,28 @@ def test_each_difference_is_one_sentence(expect: dict[str, Any], difference: str
     else:
         assert len(sentences) == 1
         assert difference in sentences[0]
+
+
+def test_every_field_of_a_queue_that_the_planner_uses_can_be_written() -> None:
+    changed = Queue(
+        "q",
+        parent="p",
+        weight=3,
+        quota={"gpu": 1000},
+        limit={"gpu": 2000},
+        stopped=True,
+        priority=1,
+        preempt_within_queue=PreemptWithin.NEVER,
+        reclaim_from_siblings=ReclaimFrom.NEVER,
+        reclaimable=False,
+        non_preemptible_within_quota=True,
+        consolidation=True,
+    )
+    fields = msgspec.to_builtins(changed)
+    fields |= {"quota": {"gpu": 1}, "limit": {"gpu": 2}}
+    assert changed in scenario(queues=[{"name": "p"}, fields]).queues
+    left_out = set(msgspec.structs.asdict(changed)) - set(fields)
+    assert left_out == {"max_priority", "namespaces"}
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,7 @@ _QUEUE = {
     "weight": Field(_weight, 1),
     "quota": Field(quantities.allowance, {}),
     "limit": Field(quantities.allowance, {}),
+    "stopped": Field(boolean, default=False),
     "priority": Field(_signed, 0),
     "preempt_within_queue": Field(one_of(PreemptWithin), PreemptWithin.LOWER_PRIORITY.value),
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
