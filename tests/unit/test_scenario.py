@@ -121,7 +121,7 @@ def test_every_field_of_a_queue_that_the_planner_uses_can_be_written() -> None:
     changed = Queue(
         "q",
         parent="p",
-        weight=3,
+        weight=3000,  # in thousandths, as a weight in a file may be a fraction
         quota={"gpu": 1000},
         limit={"gpu": 2000},
         stopped=True,
@@ -133,7 +133,7 @@ def test_every_field_of_a_queue_that_the_planner_uses_can_be_written() -> None:
         consolidation=True,
     )
     fields = msgspec.to_builtins(changed)
-    fields |= {"quota": {"gpu": 1}, "limit": {"gpu": 2}}
+    fields |= {"weight": 3, "quota": {"gpu": 1}, "limit": {"gpu": 2}}
     assert changed in scenario(queues=[{"name": "p"}, fields]).queues
     left_out = set(msgspec.structs.asdict(changed)) - set(fields)
     assert left_out == {"max_priority", "namespaces"}
