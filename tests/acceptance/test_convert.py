@@ -54,6 +54,13 @@ def test_an_unsupported_field_is_refused_or_skipped_with_a_warning(
     assert "warning: document 1: spec.volumes is not supported; it was ignored" in said.err
 
 
+def test_quiet_converts_without_a_warning(terminal: Terminal) -> None:
+    words = ("convert", "-f", "-", "--ignore-unsupported", "--quiet")
+    said = terminal.type(*words, stdin=pod("odd", spec="volumes: [{}]"))
+    assert (said.status, said.err) == (0, "")
+    assert "name: odd" in said.out
+
+
 def test_ignore_image_leaves_the_image_out(terminal: Terminal) -> None:
     text = pod("imaged").replace("command:", "image: train:7b, command:")
     said = terminal.type("submit", "-f", "-", "--ignore-image", "--json", stdin=text)

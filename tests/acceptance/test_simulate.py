@@ -103,8 +103,27 @@ def test_a_job_that_never_fits_is_left_out_with_a_warning(folder: Path) -> None:
     (folder / "jobs.csv").write_text(f"{JOBS}huge,4,10,red,9,2,,,\n")
     said = simulate(folder, "--json")
     assert said.status == 0
-    assert "job huge is left out, it never fits: 9 tasks need 2 gpu each" in said.err
+    assert said.err.splitlines()[0] == (
+        "warning: job huge is left out, it will not start: the gang needs 18 GPUs, at most 16 fit"
+        " on the empty cluster"
+    )
     assert [result["never_fit"] for result in said.json] == [1]
+
+
+def test_only_a_few_of_the_jobs_that_are_left_out_are_named(folder: Path) -> None:
+    huge = "".join(f"huge-{number},4,10,red,9,2,,,\n" for number in range(6))
+    (folder / "jobs.csv").write_text(JOBS + huge)
+    assert simulate(folder).err.splitlines()[5] == "warning: 1 more job is left out"
+    (folder / "jobs.csv").write_text(f"{JOBS}{huge}huge,4,10,red,9,2,,,\n")
+    assert simulate(folder).err.splitlines()[5] == "warning: 2 more jobs are left out"
+
+
+def test_quiet_prints_no_warnings_and_the_same_results(folder: Path) -> None:
+    (folder / "jobs.csv").write_text(f"{JOBS}huge,4,10,red,9,2,,,\n")
+    said = simulate(folder, "--quiet")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0].split() == ["phalanx"]
+    assert simulate(folder).err != ""
 
 
 def test_a_job_above_the_limit_of_its_queue_is_left_out_with_a_warning(folder: Path) -> None:
@@ -112,7 +131,8 @@ def test_a_job_above_the_limit_of_its_queue_is_left_out_with_a_warning(folder: P
     said = simulate(folder, "--queues", str(folder / "limits.csv"), "--json")
     assert said.status == 0
     why = (
-        "job whole is left out, it never fits: the gang needs 8 GPUs, the limit of queue blue is 4"
+        "job whole is left out, it will not start: the gang needs 8 GPUs, the limit of queue blue"
+        " is 4"
     )
     assert why in said.err
     [result] = said.json

@@ -182,6 +182,7 @@ async def test_commands_say_in_one_line_that_no_scheduler_leads(
         f"warning: no scheduler has ever served schedulerName {name} in this cluster; install it"
         " with `kubectl apply -k deploy/kubernetes`\n"
     )
+    assert (await at.type(*words, "--quiet")).err == ""
     now = datetime.now(UTC)
     await write_lease(pool, "phalanx-1", now + timedelta(hours=1))
     assert (await at.type(*words)).err == ""

@@ -27,3 +27,14 @@ def test_every_status_is_on_the_page() -> None:
     page = commands.PAGE.read_text("utf-8")
     for status in Status:
         assert f"\n| {status.value} | " in page
+
+
+def test_every_command_is_quiet_on_request_but_servers_and_commands_without_notes() -> None:
+    without = [
+        name
+        for _, name, command in commands.commands()
+        if not any("--quiet" in option.opts for option in command.params)
+    ]
+    servers = ["up", "serve", "worker", "kube scheduler"]
+    only_results = ["login", "logout", "help", "config", "secret new-key", "policy init"]
+    assert without == [*servers, *only_results, "ca list", "ca rotate", "ca remove"]

@@ -38,11 +38,14 @@ def test_a_resource_that_is_unknown_for_a_node_is_ignored(tmp_path: Path) -> Non
 
 
 def test_a_job_that_never_fits_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    trace = read(tmp_path, f"{HEAD}\nfits,0,1,q,2,8,,\nwide,0,1,q,3,5,,\nfat,0,1,q,1,9,,\n")
+    wrong = "wide,0,1,q,3,5,,\nfat,0,1,q,1,9,,\nlarge,0,1,q,1,1,1,2048\nfractions,0,1,q,24,0.7,,\n"
+    trace = read(tmp_path, f"{HEAD}\nfits,0,1,q,2,8,,\n{wrong}")
     assert [job.id for job in trace.jobs] == ["fits"]
     assert trace.misfits == {
-        "wide": "3 tasks need 5 gpu each, and the empty cluster fits 2",
-        "fat": "its task needs 9 gpu, and no node has that",
+        "wide": "the gang needs 15 GPUs, at most 10 fit on the empty cluster",
+        "fat": "each task needs 9 GPUs, the largest node has 8",
+        "large": "each task needs 2Gi memory, the largest node has 1Gi",
+        "fractions": "the gang needs 16.8 GPUs, at most 11.2 fit on the empty cluster",
     }
 
 

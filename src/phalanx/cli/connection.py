@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from phalanx.cli.exits import Status, end
-from phalanx.cli.options import extended
+from phalanx.cli.options import extended, quiet_option
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
@@ -34,15 +34,7 @@ _OPTIONS = {
             rich_help_panel=SERVER_PANEL,
         ),
     ],
-    "quiet": Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            help="Print only results and errors: no notes, warnings or progress.",
-            rich_help_panel=SERVER_PANEL,
-        ),
-    ],
+    "quiet": Annotated[bool, quiet_option(SERVER_PANEL)],
     # A token itself on a command line could be read by other users in the list of processes.
     "token_file": Annotated[
         Path | None,

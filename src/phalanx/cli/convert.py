@@ -7,7 +7,8 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
-from phalanx.cli.output import warn
+from phalanx.cli.options import quiet_option
+from phalanx.cli.output import be_quiet, warn
 
 if TYPE_CHECKING:
     from phalanx.manifest.bundle import Bundle
@@ -35,7 +36,11 @@ class _AnyClass(dict[str, int]):
 
 
 def convert(
-    file: File, *, ignore_image: IgnoreImage = False, ignore_unsupported: IgnoreUnsupported = False
+    file: File,
+    *,
+    ignore_image: IgnoreImage = False,
+    ignore_unsupported: IgnoreUnsupported = False,
+    quiet: Annotated[bool, quiet_option()] = False,
 ) -> None:
     """Convert a manifest to the native form, and print it.
 
@@ -43,6 +48,7 @@ def convert(
     """
     from phalanx.manifest.native_file import native_yaml  # noqa: PLC0415
 
+    be_quiet(quiet)
     bundle = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
     for warning in bundle.warnings:
         warn(str(warning))

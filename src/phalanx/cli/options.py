@@ -18,6 +18,17 @@ E = TypeVar("E", bound=StrEnum)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+def quiet_option(panel: str | None = None) -> typer.models.OptionInfo:
+    """The option of `phalanx.cli.output.be_quiet`."""
+    option: typer.models.OptionInfo = typer.Option(
+        "--quiet",
+        "-q",
+        help="Print only results and errors: no notes, warnings or progress.",
+        rich_help_panel=panel,
+    )
+    return option
+
+
 class Switch(StrEnum):
     ON = "on"
     OFF = "off"

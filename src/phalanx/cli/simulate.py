@@ -8,8 +8,8 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.formatting import plural
-from phalanx.cli.options import Switch, decimal, one_of, whole_number
-from phalanx.cli.output import Json, note, print_json, print_table, warn
+from phalanx.cli.options import Switch, decimal, one_of, quiet_option, whole_number
+from phalanx.cli.output import Json, be_quiet, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from phalanx.plan.model import OrderKey
@@ -153,6 +153,7 @@ def simulate(  # noqa: PLR0913
     plan_every: PlanEvery = 1.0,
     compare: Compare = None,
     report: Report = None,
+    quiet: Annotated[bool, quiet_option()] = False,
     as_json: Json = False,
 ) -> None:
     """Replay a trace of jobs through the planner, and measure.
@@ -165,6 +166,7 @@ def simulate(  # noqa: PLR0913
     from phalanx.sim.replay import ReplaySettings  # noqa: PLC0415
     from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415
 
+    be_quiet(quiet)
     settings = ReplaySettings(estimate, limits is Rounding.ROUND, round(plan_every * SECOND))
     rules = PlannerPolicy(
         order=_order(order),
@@ -218,9 +220,9 @@ def _compared(names: list[str]) -> "list[ReplayPolicy]":
 def _warn_of_misfits(trace: "Trace") -> None:
     misfits = list(trace.misfits.items())
     for job, why in misfits[:5]:
-        warn(f"job {job} is left out, it never fits: {why}")
-    if len(misfits) > 5:
-        warn(f"{len(misfits) - 5:,} more jobs are left out, they never fit")
+        warn(f"job {job} is left out, it will not start: {why}")
+    if (more := len(misfits) - 5) > 0:
+        warn(f"{more:,} more {'job is' if more == 1 else 'jobs are'} left out")
     if not trace.jobs:
         end(Status.USAGE, "no job of the trace fits the nodes and the limits; nothing to replay")
 

@@ -13,11 +13,16 @@ import msgspec
 
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Queue
-from phalanx.core.reasons import QueueLimit
+from phalanx.core.reasons import NeverFits, QueueLimit
 from phalanx.core.spec.job import Resources
-from phalanx.core.spec.quantities import amount, printed
+from phalanx.core.spec.quantities import amount
 from phalanx.core.spec.schema import TASK_LIMIT
+from phalanx.core.text import reworded
 from phalanx.core.time_units import SECOND, Micros
+from phalanx.plan.explain.shortage import never_fits
+from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
+from phalanx.plan.state.capacity import FreeCapacity
+from phalanx.plan.state.nodes import NodeSpec, NodeTable
 
 #: Resources, and their columns in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}
@@ -94,25 +99,21 @@ def make_trace(jobs: list[TraceJob], nodes: list[TraceNode], queues: list[Queue]
 
 
 def _misfits(nodes: list[TraceNode]) -> Callable[[TraceJob], str | None]:
-    """A function that says why a job does not fit the empty cluster, or None if it does."""
+    """A function that says what the empty cluster lacks for a job, or None if the job fits."""
+    table = NodeTable()
+    for node in nodes:
+        table.put(node.name, NodeSpec(node.resources, {}, {}))
+    empty = FreeCapacity(table, empty=True)
 
     @lru_cache(maxsize=4096)
-    def fitting_tasks(resources: tuple[tuple[str, int], ...]) -> int:
-        return sum(
-            min((node.resources[name] // each for name, each in resources if each), default=2**40)
-            for node in nodes
-        )
+    def lacking(size: int, resources: tuple[tuple[str, int], ...]) -> str | None:
+        role = RoleRequest("worker", TaskRequest(resources), range(size), size)
+        gang = PendingGang("", "", 0, "", 0, 0, size, (role,), size)
+        reason = never_fits((gang,), empty)
+        words = reason.shortfall if isinstance(reason, NeverFits) else str(reason)
+        return None if reason is None else reworded(words, {"worker": "node"})
 
-    def why(job: TraceJob) -> str | None:
-        fitting = fitting_tasks(tuple(job.resources.items()))
-        if fitting >= job.size:
-            return None
-        needs = ", ".join(f"{printed(name, n)} {name}" for name, n in job.resources.items() if n)
-        if job.size == 1:
-            return f"its task needs {needs}, and no node has that"
-        return f"{job.size} tasks need {needs} each, and the empty cluster fits {fitting}"
-
-    return why
+    return lambda job: lacking(job.size, tuple(sorted(job.resources.items())))
 
 
 def _above_limits(queues: Mapping[str, Queue]) -> Callable[[TraceJob], str | None]:

@@ -10,8 +10,8 @@ import typer
 
 from phalanx.cli import formatting
 from phalanx.cli.exits import Status, end
-from phalanx.cli.options import extended
-from phalanx.cli.output import warn
+from phalanx.cli.options import extended, quiet_option
+from phalanx.cli.output import be_quiet, warn
 from phalanx.cli.settings import refuse
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "kubeconfig": (Kubeconfig, None),
     "context": (Context, None),
     "scheduler_names": (_READ_NAMES, "phalanx"),
+    "quiet": (Annotated[bool, quiet_option(_PANEL)], False),
 }
 
 
@@ -108,6 +109,7 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         check_installed()
+        be_quiet(given.pop("quiet"))
         kubeconfig, context = given.pop("kubeconfig"), given.pop("context")
         names = split_names(given.pop("scheduler_names"))
         command(ClusterAddress(kubeconfig, context, names), **given)
