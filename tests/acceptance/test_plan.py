@@ -199,6 +199,24 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
     assert len(said) == 6
 
 
+def test_why_says_by_how_much_a_queue_exceeds_its_share(own_server: Server) -> None:
+    terminal = Terminal(own_server.url)
+    terminal.type("queue", "set", "lab", "--quota", "gpu=1", "--weight", "0")
+    terminal.type("queue", "set", "guest", "--weight", "0")
+    with Worker(own_server.url, "w-1", gpu=4) as worker:
+        terminal.type("submit", "--queue", "lab", "--gang", "3", "--gpu", "1", "--", "true")
+        for _ in range(3):
+            worker.claim()
+        terminal.type("submit", "--gang", "4", "--gpu", "1", "--", "true")
+        for queue in ("lab", "guest"):
+            words = ("--name", f"in-{queue}", "--queue", queue, "--gang", "2", "--gpu", "1")
+            terminal.type("submit", *words, "--", "true")
+        lab, guest = (terminal.type("why", f"in-{queue}").out for queue in ("lab", "guest"))
+    assert "queue lab uses 300% of its share, which counts as 100%\n" in lab
+    deserves = "deserves nothing of a resource that it uses or needs, which counts as 100%"
+    assert f"queue guest {deserves}\n" in guest
+
+
 def test_a_job_file_that_is_planned_as_a_scenario_is_refused_with_the_cure(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
     file.write_text("roles: {worker: {command: train}}\n")

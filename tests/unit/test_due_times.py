@@ -43,8 +43,34 @@ def test_a_gang_is_due_by_its_submission_its_limit_and_the_share_of_its_queue() 
     found = due(state, "wide")
     assert found is not None
     [level] = found.queues
-    assert (level.queue, level.used_share) == ("own", 0.5)
+    assert (level.queue, level.used_share, level.counted_share) == ("own", 0.5, 0.5)
     assert level.at == submitted(state, "wide") + round(1.75 * LIMIT) + 7 * DAY
+
+
+def test_a_queue_above_its_share_is_due_as_if_it_used_its_whole_share() -> None:
+    state = cluster(gang("wide", "t0", "t1", queue="other"), gang("next", "x0", queue="own"))
+    found = due(state, "wide")
+    assert found is not None
+    [level] = found.queues
+    assert (level.used_share, level.counted_share) == (2.0, 1.0)
+    assert level.at == submitted(state, "wide") + round(1.75 * 14 * DAY) + 14 * DAY
+
+
+@pytest.mark.parametrize("queue", ["idle", "guest"])
+def test_a_queue_that_deserves_nothing_is_due_as_if_it_used_its_whole_share(queue: str) -> None:
+    """Both have weight 0 and no quota; queue guest uses a GPU."""
+    queues: list[dict[str, Any]] = [{"name": "own", "quota": {"gpu": 2}}, {"name": "other"}]
+    queues += ({"name": name, "weight": 0} for name in ("idle", "guest"))
+    theirs = gang("theirs", task("r0", node="n1"), task("r1", node="n1"), queue="other")
+    lent = gang("lent", task("l0", node="n2"), queue="guest", preemptible=False)
+    mine = gang("mine2", "x0", "x1", queue="own")
+    state = cluster(
+        gang("wide", "t0", "t1", queue=queue), mine, queues=queues, running=[theirs, lent]
+    )
+    found = due(state, "wide")
+    assert found is not None
+    [level] = found.queues
+    assert (level.used_share, level.counted_share) == (None, 1.0)
 
 
 def test_where_the_shortest_do_not_go_first_time_limits_do_not_count() -> None:

@@ -68,6 +68,18 @@ def test_a_queue_that_uses_its_share_starts_no_further_gang() -> None:
     )
 
 
+def test_a_queue_above_its_share_is_said_to_use_more_than_it_deserves() -> None:
+    borrowed = gang("mine", task("o0", node="n2"), task("o1", node="n1"), queue="own")
+    theirs = gang("theirs", task("r0", node="n1"), queue="other")
+    pending = [gang("narrow", "t0", queue="own"), gang("more", "m0", "m1", "m2", queue="other")]
+    queues = [{"name": "own"}, {"name": "other", "weight": 2}]
+    state = scenario(queues=queues, running=[borrowed, theirs], pending=pending).state()
+    assert str(share_rule(state.at(NOW), "narrow")) == (
+        "queue own uses 2 GPUs, more than the 1 that it deserves; starts when jobs of the queue"
+        " end, or other queues leave capacity idle"
+    )
+
+
 def test_an_overdue_gang_comes_before_all_queues() -> None:
     late = gang("late", *WIDE, queue="own", waiting_s=7200, time_limit_s=600)
     assert rule("late", late) == (

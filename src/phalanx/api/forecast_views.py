@@ -32,9 +32,14 @@ def start_view(forecast: Forecast) -> str | None:
 
 
 def due_views(due: DueTimes | None) -> tuple[QueueDueView, ...]:
-    queues = () if due is None else due.queues
     return tuple(
-        QueueDueView(each.queue, iso_time(each.at), round(each.used_share, 3)) for each in queues
+        QueueDueView(
+            each.queue,
+            iso_time(each.at),
+            None if each.used_share is None else round(each.used_share, 3),
+            round(each.counted_share, 3),
+        )
+        for each in (() if due is None else due.queues)
     )
 
 

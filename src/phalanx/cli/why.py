@@ -10,7 +10,7 @@ from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.plan import Why
+    from phalanx.wire.plan import QueueDueView, Why
 
 
 @with_client
@@ -37,12 +37,20 @@ def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
     _print_order(answer)
 
 
+def _share(due: "QueueDueView") -> str:
+    """The part of its share that a queue uses."""
+    if due.used_share is None:
+        return "deserves nothing of a resource that it uses or needs, which counts as 100%"
+    counted = f"{due.counted_share:.0%}"
+    used = f"{due.used_share:.0%}"
+    return f"uses {used} of its share" + ("" if used == counted else f", which counts as {counted}")
+
+
 def _print_order(answer: "Why") -> None:
     """When the job is due, by the share of its queue and of each queue above it, and when it is
     overdue."""
     for due in answer.due:
-        used = f"queue {due.queue} uses {due.used_share:.0%} of its share"
-        say(f"order: due {formatting.utc_minute(due.at)}; {used}")
+        say(f"order: due {formatting.utc_minute(due.at)}; queue {due.queue} {_share(due)}")
     if answer.overdue_at is not None:
         at = formatting.utc_minute(answer.overdue_at)
         if formatting.parse_time(answer.overdue_at) <= formatting.now():

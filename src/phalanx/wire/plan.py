@@ -52,7 +52,10 @@ class QueueDueView(msgspec.Struct, frozen=True):
 
     queue: str
     at: str
-    used_share: float  #: the part of its share that the queue uses, from 0 to 1
+    #: The part of its share that the queue uses, above 1 if it borrows; None if it deserves nothing
+    #: of a resource that it uses or the job needs.
+    used_share: float | None
+    counted_share: float  #: the part by which the time is computed, from 0 to 1
 
 
 class BlockedView(msgspec.Struct, frozen=True):

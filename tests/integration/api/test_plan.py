@@ -133,9 +133,10 @@ async def test_why_says_when_a_job_is_due_and_overdue(server: Running) -> None:
     await server.call("POST", "/jobs", gang(4))
     job = (await server.call("POST", "/jobs", gang(3, queue="mine", time_limit="1h"))).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert [(each["queue"], each["used_share"]) for each in found["due"]] == [
-        ("mine", 0.25),
-        ("lab", 0.25),
+    names = ("queue", "used_share", "counted_share")
+    assert [tuple(each[name] for name in names) for each in found["due"]] == [
+        ("mine", 0.25, 0.25),
+        ("lab", 0.25, 0.25),
     ]
     created = datetime.fromisoformat((await server.call("GET", f"/jobs/{job}")).body["created_at"])
     later = timedelta(days=14) / 4 + 1.75 * timedelta(seconds=3645)

@@ -1,6 +1,9 @@
 """When a pending gang is due: the time by which its queue is compared with others."""
 
+import math
+
 import msgspec
+import numpy as np
 
 from phalanx.core.reasons import (
     BelowMinResources,
@@ -13,7 +16,8 @@ from phalanx.core.reasons import (
     Reason,
 )
 from phalanx.core.time_units import Micros
-from phalanx.plan.cycle import order_of_queues
+from phalanx.plan.cycle import order_of_queues, settled_shares
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.first_gangs import overdue_at
 from phalanx.plan.groups import group_of
 from phalanx.plan.state.planner_state import Moment
@@ -35,7 +39,10 @@ class QueueDueTime(msgspec.Struct, frozen=True):
 
     queue: str
     at: Micros
-    used_share: float  #: the part of its share that the queue uses, at most 1
+    counted_share: float  #: the part of its share by which the time is computed, at most 1
+    #: The part of its share that the queue uses; None if it deserves nothing of a resource that it
+    #: uses or the gang needs.
+    used_share: float | None
 
 
 class DueTimes(msgspec.Struct, frozen=True):
@@ -52,6 +59,16 @@ def due_times(state: Moment, job: str, reason: Reason | None) -> DueTimes | None
     if isinstance(reason, QueueLimit | QueueQuota) and reason.want is not None:
         return None
     gangs = group_of(gang, state.pending).members
+    shares = settled_shares(state)
     found = order_of_queues(state).due_times(gangs)
-    queues = tuple(QueueDueTime(queue, at, share) for queue, share, at in found)
+    queues = tuple(
+        QueueDueTime(queue, at, counted, _used_share(shares, queue, counted))
+        for queue, counted, at in found
+    )
     return DueTimes(queues, overdue_at(state, gangs))
+
+
+def _used_share(shares: FairShares, queue: str, counted: float) -> float | None:
+    """The part of its share that a queue uses, however much that is."""
+    part, used = shares.usage(shares.branches[queue], np.zeros(len(shares.capacity)))
+    return None if part < counted or math.isinf(used) else used

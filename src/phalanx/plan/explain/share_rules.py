@@ -84,13 +84,15 @@ class ShareInUse(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         used = amount_in_words(self.resource, self.used, unit=False)
         share = amount_in_words(self.resource, self.deserved)
+        uses = f"uses {used} of the {share} that it deserves"
+        if self.used > self.deserved:
+            used = amount_in_words(self.resource, self.used)
+            share = amount_in_words(self.resource, self.deserved, unit=False)
+            uses = f"uses {used}, more than the {share} that it deserves"
         ending = "or other queues leave capacity idle"
         if self.may_exceed:
             ending = "other queues leave capacity idle, or it is due before their jobs"
-        return (
-            f"queue {self.queue} uses {used} of the {share} that it deserves; starts when jobs of "
-            f"the queue end, {ending}"
-        )
+        return f"queue {self.queue} {uses}; starts when jobs of the queue end, {ending}"
 
     @property
     def remedy(self) -> str:

@@ -159,10 +159,17 @@ export function job(context) {
       why.blocked ? h("div", why.blocked.message) : null,
       why.starts_at ? h("div", `Expected start: ${clock(why.starts_at)}`) : null,
       why.remedy ? h("div.muted", why.remedy) : null,
-      why.due.map((each) => h("div.muted", `Due ${clock(each.at)}: queue ${each.queue} uses ${percent(each.used_share, 1)} of its share`)),
+      why.due.map((each) => h("div.muted", `Due ${clock(each.at)}: queue ${each.queue} ${shareText(each)}`)),
       why.overdue_at ? h("div.muted", overdueText(why.overdue_at)) : null,
       remedies.length ? h("div.row.remedies", remedies) : null,
     );
+  }
+
+  function shareText(due) {
+    const counted = percent(due.counted_share, 1);
+    if (due.used_share === null) return `deserves nothing of a resource that it uses or needs, which counts as ${counted}`;
+    const used = percent(due.used_share, 1);
+    return `uses ${used} of its share${used === counted ? "" : `, which counts as ${counted}`}`;
   }
 
   function overdueText(at) {
