@@ -58,6 +58,14 @@ def test_only_as_many_jobs_are_named_as_would_have_to_end() -> None:
     assert blocking(late(4), running=endless) == BlockingJobs(("two", "one"), ("n1",))
 
 
+def test_jobs_on_all_nodes_that_are_kept_for_a_gang_block_it() -> None:
+    nodes = [{"name": name, "resources": {"gpu": 4}} for name in ("n2", "n1")]
+    wide = gang("late", *(task(f"t{n}", resources={"gpu": 4}) for n in range(2)), waiting_s=700)
+    endless = [running("one", 1), running("two", 2, "n2")]
+    found = blocking(wide, nodes=nodes, running=endless)
+    assert found == BlockingJobs(("two", "one"), ("n1", "n2"))
+
+
 def test_jobs_on_other_nodes_do_not_block_a_gang() -> None:
     nodes = [
         {"name": "n1", "resources": {"gpu": 4}},

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from phalanx.core.gang import Gang
 from phalanx.core.lost_work import money, work_at_risk
 from phalanx.core.node import GPU
-from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.reasons import NeverFits, NoNodeMatches, QueueLimit, QueueQuota
 from phalanx.core.spec.durations import printed as printed_duration
 from phalanx.core.text import listed
 from phalanx.core.time_units import SECOND, Micros
@@ -122,6 +122,8 @@ def _pending_in_words(forecast: Forecast) -> str:
     if isinstance(reason, NeverFits) and not reason.closed:
         return f"never start: {reason.shortfall}"
     if isinstance(reason, NoNodeMatches) and not reason.closed:
+        return f"never start: {reason}"
+    if isinstance(reason, QueueLimit | QueueQuota) and reason.want is not None:
         return f"never start: {reason}"
     pending = "be queued for the next plan" if reason is None else f"be pending: {reason}"
     at = start_view(forecast)

@@ -98,6 +98,17 @@ async def test_a_job_that_does_not_fit_the_cluster_would_never_start(server: Run
     assert "the gang needs 5 GPUs, at most 4 fit on the empty cluster" in found["message"]
 
 
+async def test_a_job_above_a_limit_by_itself_would_never_start(server: Running) -> None:
+    await worker(server)
+    await server.call("PUT", "/queues/lab", {"limit": {"gpu": 1}})
+    found = await planned(server, gang(2, queue="lab"))
+    exceeds = "the gang needs 2 GPUs, the limit of queue lab is 1"
+    assert found["message"] == f"the job would never start: {exceeds}"
+    await running(server, 1, queue="lab")
+    found = await planned(server, gang(1, queue="lab"))
+    assert found["message"] == "the job would be pending: queue lab has reached its GPU limit"
+
+
 async def test_why_has_a_remedy_and_alternatives(server: Running) -> None:
     await worker(server)
     await running(server, 3, name="busy", priority=2)

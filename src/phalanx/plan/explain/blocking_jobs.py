@@ -77,7 +77,7 @@ def _using_nodes(state: Moment, gangs: _Gangs, names: tuple[str, ...]) -> Blocki
     )
     if not 0 < enough <= len(lasting):
         return None
-    return BlockingJobs(tuple(each.gang.job for each in lasting[:enough]), names)
+    return BlockingJobs(tuple(each.gang.job for each in lasting[:enough]), tuple(sorted(names)))
 
 
 def _fits_beside(state: Moment, gangs: _Gangs, nodes: Bools, running: Sequence[Occupancy]) -> bool:
