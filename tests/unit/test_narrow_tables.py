@@ -153,6 +153,13 @@ def test_queues_have_one_line_each_where_there_is_room(
         "research  gpu 4  gpu 8       3  open",
         "  vision  -      -           1  stopped",
     ]
+    used = QueueUsage({"gpu": 6}, {"gpu": 5}, {"gpu": 1}, 2, 7)
+    with_usage = replace(with_gpus, usage=used)
+    print_queues([with_usage, replace(VISION, stopped=False)])
+    heading, research, _ = capsys.readouterr().out.splitlines()
+    assert len(heading) <= 80
+    assert "STATE" not in heading
+    assert research.split()[-5:] == ["gpu", "4", "gpu", "8", "3"]
     monkeypatch.delenv("COLUMNS")  # a pipe
     print_queues([RESEARCH, VISION])
     heading, research, _ = capsys.readouterr().out.splitlines()

@@ -103,6 +103,9 @@ Consolidation = Annotated[
 def queues(client: "Client", *, as_json: Json = False) -> None:
     """List queues as a tree: usage, fair share, quota, borrowed, jobs, weight, limit and state.
 
+    The state has a column if a queue is stopped; so have quotas, limits and namespaces if a queue
+    has any.
+
     phalanx queues
     """
     listed = client.queues(usage=True)
@@ -127,16 +130,17 @@ def print_queues(listed: "Sequence[QueueView]") -> None:
 
 
 def queues_table(listed: "Sequence[QueueView]", narrow: Narrow | None = None) -> Table:
-    """One line per queue. Settings that no queue has are left out."""
+    """One line per queue."""
     columns = _columns(listed)
-    shown = {name: cells for name, cells in columns.items() if any(map(str, cells))}
-    rows = [[cell or "-" for cell in row] for row in zip(*shown.values(), strict=True)]
-    return table_of(list(shown), rows, narrow or _NARROW)
+    rows = [[cell or "-" for cell in row] for row in zip(*columns.values(), strict=True)]
+    return table_of(list(columns), rows, narrow or _NARROW)
 
 
 def _columns(listed: "Sequence[QueueView]") -> "dict[str, list[str | Text]]":
-    """By heading: the cells of all queues."""
+    """By heading: the cells of all queues. Settings that no queue has, and the state if no queue is
+    stopped, are left out."""
     tree = queue_tree(listed)
+    has_stopped = any(queue.stopped for queue in listed)
     columns: dict[str, list[str | Text]] = {
         "QUEUE": ["  " * depth + queue.name for depth, queue in tree]
     }
@@ -149,13 +153,14 @@ def _columns(listed: "Sequence[QueueView]") -> "dict[str, list[str | Text]]":
             "FAIR SHARE": [_amounts_text(usage.fair_share) or "-" for usage in usages],
             "BORROWED": [_amounts_text(usage.borrowed) or "-" for usage in usages],
         }
-    return columns | {
+    columns |= {
         "QUOTA": [_amounts_text(queue.quota) for _, queue in tree],
         "LIMIT": [_amounts_text(queue.limit) for _, queue in tree],
         "#WEIGHT": [str(queue.weight) for _, queue in tree],
-        "STATE": [_state(queue) for _, queue in tree],
+        "STATE": [_state(queue) if has_stopped else "" for _, queue in tree],
         "NAMESPACES": [", ".join(queue.namespaces) for _, queue in tree],
     }
+    return {name: cells for name, cells in columns.items() if any(map(str, cells))}
 
 
 #: What stands in lines of its own on a narrow terminal.
