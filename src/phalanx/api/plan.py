@@ -59,7 +59,7 @@ from phalanx.engine.forecast import JobForecast
 from phalanx.engine.timezones import zone
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Principal
-from phalanx.plan.explain.share_rules import ShareRule
+from phalanx.plan.explain.share_rules import PastMaxWait, ShareRule
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
 from phalanx.wire.times import iso_time_or_none
@@ -183,14 +183,15 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     # pods has nothing to plan.
     reason = seen.forecast.reason or members_reason(job)
     blocking = None if seen.blocking is None else BlockingInWords(seen, seen.blocking, principal)
+    rule = _rule(reason, seen)
     return Why(
         job.id,
         job.phase,
         _why(principal, job, reason),
         reason_view(reason),
-        rule=None if (rule := _rule(reason, seen)) is None else str(rule),
+        rule=None if rule is None else str(rule),
         blocked=None if blocking is None else blocking.view,
-        remedy=_remedy(reason, seen) if blocking is None else blocking.remedy,
+        remedy=None if reason is None else _remedy(reason, rule, blocking, seen),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
@@ -219,12 +220,15 @@ def _rule(reason: Reason | None, seen: JobForecast) -> ShareRule | None:
     return seen.rule if is_short else None
 
 
-def _remedy(reason: Reason | None, seen: JobForecast) -> str | None:
-    if reason is None:
-        return None
-    cure = remedy(reason)
-    if (rule := _rule(reason, seen)) is not None:
+def _remedy(
+    reason: Reason, rule: ShareRule | None, blocking: BlockingInWords | None, seen: JobForecast
+) -> str | None:
+    # By the other rules, the queue may reclaim from the jobs that block this one.
+    if blocking is not None and (rule is None or isinstance(rule, PastMaxWait)):
+        return blocking.remedy
+    if rule is not None:
         return rule.remedy
+    cure = remedy(reason)
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
         return cure
     selector = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()

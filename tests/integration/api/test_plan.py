@@ -188,6 +188,18 @@ async def test_why_names_the_job_without_a_time_limit_that_blocks_a_starving_one
     assert confined["remedy"] == "wait for a job of another namespace to end, or add workers"
 
 
+async def test_a_blocked_job_that_is_larger_than_its_share_has_the_remedy_of_the_share() -> None:
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(starve_after_s=0)) as server:
+        await worker(server)
+        await server.call("PUT", "/queues/theirs", {"quota": {"gpu": 3}, "weight": 0})
+        await running(server, 3, name="busy", queue="theirs")
+        await server.call("POST", "/jobs", gang(3, queue="theirs"))
+        job = (await server.call("POST", "/jobs", gang(2))).body["id"]
+        found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["blocked"]["jobs"] == ["default/busy"]
+    assert found["remedy"] == "raise the quota or the weight of queue default, or request less"
+
+
 async def test_why_names_a_few_of_the_jobs_that_use_a_limit_without_a_time_limit() -> None:
     async with serving(MemoryStore(clock=wall_clock), settings=quick(starve_after_s=0)) as server:
         await worker(server, gpus=8)
