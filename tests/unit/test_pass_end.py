@@ -326,14 +326,16 @@ def test_gangs_are_served_for_a_gang_that_may_evict_others() -> None:
     assert not serves_none(history)
 
 
-def test_gangs_are_served_when_a_shorter_gang_overtakes_one_with_a_reserved_start() -> None:
+def test_no_gang_is_served_when_a_shorter_gang_overtakes_one_with_a_reserved_start() -> None:
     history = busy()
     history.submit(gpus=3)
     for _ in range(2):
         history.now += SECOND
         history.plan()
+    reserved = history.state.reserved_starts
     history.submit(gpus=2, duration=50 * MINUTE)
-    assert not serves_none(history)
+    assert serves_none(history)
+    assert history.state.reserved_starts == reserved
 
 
 def test_a_reserved_start_is_not_kept_when_its_node_is_closed() -> None:

@@ -191,3 +191,15 @@ def test_a_start_is_reserved_on_nodes_that_are_kept_for_another_gang_only_until_
     assert start_of_next(600) == 1000
     assert start_of_next(2000) == 9000
     assert start_of_next(None) == 9000
+
+
+def test_a_reserved_start_is_kept_although_a_shorter_gang_with_the_same_request_comes_first() -> (
+    None
+):
+    runs, long = [running("r", 2, 1000)], gang("long", 4, time_limit_s=600)
+    first = scenario(4, runs, [long])
+    made = plan(first.state(), NOW)
+    second = scenario(4, runs, [long, gang("short", 4, time_limit_s=60)])
+    again = plan(next_state(first, made, second), NOW)
+    assert starts(again) == {"long": 1000, "short": 1645}
+    assert not again.broken_starts

@@ -188,7 +188,8 @@ class Lineup:
             return Prospect.HOPELESS
         if may_fit and (not bucket.need or self._fits_beside_reserved(gang)):
             return Prospect.OPEN
-        if bucket in self._served_short and self._can_be_helped(gang):
+        is_served = bucket in self._served_short
+        if is_served and (self._can_be_helped(gang) or work.reservations.has_promise(bucket)):
             return Prospect.OPEN
         held_back = None
         if may_fit:

@@ -25,7 +25,7 @@ from phalanx.plan.future_capacity import (
 )
 from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang, TaskRequest
-from phalanx.plan.pending import is_simple, is_starving, required_domains
+from phalanx.plan.pending import Bucket, is_simple, is_starving, required_domains
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
@@ -55,6 +55,10 @@ class StartReservations:
         }
         for start in self._last.values():
             self._promise(start)
+        #: By bucket: the gangs in it that were promised a start.
+        self._promised_in: dict[Bucket | None, list[PendingGang]] = {}
+        for gang in self.promised():
+            self._promised_in.setdefault(state.pending.bucket_of(gang), []).append(gang)
 
     def _promise(self, start: ReservedStart) -> None:
         """Count a start of the last pass, if its nodes are open and its time has not come."""
@@ -215,9 +219,21 @@ class StartReservations:
 
     # Gangs that do not fit yet
 
+    def has_promise(self, bucket: Bucket) -> bool:
+        """Whether a gang of the bucket was promised a start and has not been served yet."""
+        return any(map(self.is_promised, self._promised_in.get(bucket, ())))
+
     def keep_promise(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
-        """Keep the start that the last pass reserved; None if there is none, or it cannot be."""
-        return self._future.keep(gangs[0].job)
+        """Keep the start that the last pass reserved; None if there is none, or it cannot be.
+
+        So are the starts of gangs with equal requests: where the gangs before them do not fit, they
+        have no turn of their own.
+        """
+        start = self._future.keep(gangs[0].job)
+        for gang in self._promised_in.get(self._state.pending.bucket_of(gangs[0]), ()):
+            if self.is_promised(gang):
+                self._future.keep(gang.job)
+        return start
 
     def keep_promises(self) -> bool:
         """Keep all starts that the last pass reserved and for which no turn has come; False if one

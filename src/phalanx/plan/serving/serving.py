@@ -64,7 +64,7 @@ class Serving:
     def _is_decided_by_places(self, gang: PendingGang) -> bool:
         """Whether the number of free places decides if a gang starts or has its start kept."""
         work, bucket = self._work, self._work.pending.bucket_of(gang)
-        if bucket is None or bucket.head is not gang or not bucket.need:
+        if bucket is None or not bucket.need:
             return False
         return gang.preemptible and gang.queue not in work.shares.limits.limited
 
