@@ -94,23 +94,46 @@ def test_a_gang_without_a_time_limit_has_no_turn_on_the_nodes_of_a_stuck_one() -
     assert started_by_second_plan(late, endless, short) == ["short"]
 
 
-def test_a_reserved_start_is_not_kept_once_the_limit_that_it_needs_is_kept_for_another_gang() -> (
+def test_a_reserved_start_is_not_kept_once_the_quota_that_it_needs_is_kept_for_another_gang() -> (
     None
 ):
-    def queue_with_limit(waiting_s: int, *running: dict[str, Any]) -> PlannerState:
-        late, second = overdue("late", 4, waiting_s), gang("second", "s0", "s1")
-        queues = [{"name": "default", "limit": {"gpu": 4}}, {"name": "b"}]
-        given: dict[str, Any] = {"nodes": NODES, "queues": queues, "policy": {"max_wait": 3}}
+    def queue_with_quota(waiting_s: int, *running: dict[str, Any]) -> PlannerState:
+        late = overdue("late", 4, waiting_s, preemptible=False)
+        second = gang("second", "s0", "s1", preemptible=False)
+        queue = {"name": "default", "quota": {"gpu": 4}, "non_preemptible_within_quota": True}
+        given: dict[str, Any] = {"nodes": NODES, "queues": [queue, {"name": "b"}]}
+        given["policy"] = {"max_wait": 3}
         return scenario(pending=[late, second], running=[*running], **given).state()
 
-    ending = {"time_limit_s": 7200, "started_s_ago": 60}
+    ending = {"time_limit_s": 7200, "started_s_ago": 60, "preemptible": False}
     own = gang("own", task("o0", node="n1"), **ending)
     of_b = gang("of-b", *(task(f"b{n}", node="n1") for n in range(3)), queue="b", **ending)
-    first = plan(queue_with_limit(10_900, own, of_b), NOW)
+    first = plan(queue_with_quota(10_900, own, of_b), NOW)
     assert [start.job for start in first.reserved_starts] == ["second"]
-    # Now there is room for it, but the limit is kept for the overdue gang.
-    state = queue_with_limit(11_000, own)
+    # Now there is room for it, but the quota is kept for the overdue gang.
+    state = queue_with_quota(11_000, own)
     state.accept(first)
     made = plan(state, NOW)
     assert isinstance(made.reasons["second"], HeldBack)
     assert not made.reserved_starts
+
+
+def test_an_overdue_gang_with_a_reserved_start_is_not_delayed_by_one_of_another_queue() -> None:
+    """Else overdue gangs within the share of their queue could delay a larger one for ever."""
+
+    def two_queues(*later: dict[str, Any]) -> PlannerState:
+        running = gang("c", task("c0", node="n1"), queue="c")
+        running |= {"time_limit_s": 3600, "started_s_ago": 0, "preemptible": False}
+        given: dict[str, Any] = {"nodes": NODES, "policy": {"max_wait": 3}}
+        given["queues"] = [{"name": name} for name in ("default", "b", "c")]
+        return scenario(pending=[*later, LATE], running=[running], **given).state()
+
+    first = plan(two_queues(), NOW)
+    assert [start.job for start in first.reserved_starts] == ["late"]
+    next_of_b = overdue("next", 1, 13_000, queue="b", time_limit_s=3700)
+    state = two_queues(next_of_b)
+    assert [placement.job for placement in plan(state, NOW).reserved()] == ["next"]
+    state.accept(first)
+    made = plan(state, NOW)
+    assert isinstance(made.reasons["next"], HeldBack)
+    assert made.reserved_starts == first.reserved_starts

@@ -290,6 +290,18 @@ def test_gangs_are_served_when_a_timeout_ends() -> None:
     assert job not in history.pending
 
 
+def test_the_reserved_start_of_a_gang_whose_timeout_ends_is_not_kept() -> None:
+    history = History(4)
+    history.submit(gpus=4)
+    history.plan()
+    job = history.submit(gpus=2, expires=MINUTE)
+    for after in (SECOND, 58 * SECOND):
+        history.now += after
+        assert [start.job for start in history.plan().reserved_starts] == [job]
+    history.now += SECOND
+    assert not history.plan().reserved_starts
+
+
 def test_gangs_are_served_when_a_backoff_ends_and_the_gang_fits() -> None:
     history = History(4)
     job = history.submit(gpus=1, backoff=MINUTE)

@@ -362,6 +362,10 @@ class FutureCapacity:
         self._promises[reservation.start.job] = reservation
         self._planned.reservations.append(reservation)
 
+    def promises(self) -> Collection[Reservation]:
+        """The promises to gangs whose turn has not come."""
+        return self._promises.values()
+
     def is_promised(self, job: str) -> bool:
         """Whether the gang has a promise, and its turn has not come."""
         return job in self._promises

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from phalanx.core.reasons import Reason, WaitingForGroup
+from phalanx.core.time_units import Micros
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.first_gangs import deserve_starving, first_of_each, survey
@@ -53,6 +54,8 @@ class Lineup:
         #: Those of them that are stuck, and, if there are any, those that go before the stuck ones.
         self.stuck: set[str] = set()
         self.ahead: set[str] = set()
+        #: Those that have a reserved start, and its time.
+        self.promised: dict[str, Micros] = {}
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -103,6 +106,8 @@ class Lineup:
             able = [oldest for oldest, _ in overdue_in if oldest[0].job not in self.stuck]
             able += (other for _, other in turns)
             self.ahead.update(gang.job for gangs in able if has_end(gangs) for gang in gangs)
+        promised = self._work.reservations.promised_times().items()
+        self.promised.update((job, at) for job, at in promised if job in self.overdue)
 
     def _worth_serving(self) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the
@@ -193,7 +198,7 @@ class Lineup:
             return Prospect.OPEN
         held_back = None
         if may_fit:
-            delayed = work.starvation.delayed_by((gang,))
+            delayed = work.delayed_by((gang,))
             held_back = work.reservations.held_back((gang,), delayed)
         # Without a reason of its own, the bucket is explained by what is short.
         if candidate.position or held_back is not None:
@@ -227,5 +232,5 @@ class Lineup:
         work = self._work
         if gang.queue in work.shares.limits.limited or gang.job in work.excluded:
             return True
-        is_delaying = work.starvation.delayed_by((gang,)) is not None
+        is_delaying = work.delayed_by((gang,)) is not None
         return not is_delaying and work.reservations.fits_beside(gang)

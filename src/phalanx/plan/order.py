@@ -26,6 +26,9 @@ from phalanx.plan.state.nodes import Floats
 
 _Key = tuple[object, ...]
 
+#: The turn of gangs that are not overdue.
+_USUAL_TURN = 3
+
 _AGED_AT, _CREATED_AT = attrgetter("aged_at"), attrgetter("created_at")
 
 
@@ -131,6 +134,11 @@ class LineupView(Protocol):
     def ahead(self) -> Collection[str]:
         """Those of them that come before the stuck ones of all queues."""
 
+    @property
+    def promised(self) -> Mapping[str, Micros]:
+        """Those of them that have a reserved start, and its time: they come first, so that no other
+        overdue gang delays them again and again."""
+
     def has_places(self, bucket: Bucket) -> bool:
         """Whether enough may be free for a gang of the bucket."""
 
@@ -151,7 +159,8 @@ class ServingOrder:
     ) -> None:
         """Candidates that have no prospect when their turn comes are left out, and overdue gangs
         come first. `users` are given where gangs are ordered by user."""
-        self._overdue, self._stuck, self._ahead = lineup.overdue, lineup.stuck, lineup.ahead
+        self._overdue, self._promised = lineup.overdue, lineup.promised
+        self._stuck, self._ahead = lineup.stuck, lineup.ahead
         self._has_places = lineup.has_places
         self._prospect = lineup.prospect
         self._drop_hopeless = lineup.drop_hopeless
@@ -264,9 +273,20 @@ class ServingOrder:
     def _line(self, gang: PendingGang, bucket: Bucket | None) -> int:
         """The first key of a gang in its queue: overdue gangs, the others, and those that come
         last."""
-        if gang.job in self._overdue:
-            return USUAL - 1 - (gang.job in self._stuck) - 2 * (gang.job in self._ahead)
+        turn, _ = self._turn(gang)
+        if turn < _USUAL_TURN:
+            return USUAL - 2 * (_USUAL_TURN - turn) - (gang.job in self._stuck)
         return USUAL + 1 if bucket in self._last else USUAL
+
+    def _turn(self, gang: PendingGang) -> tuple[int, Micros]:
+        """Whether a gang comes before all queues, and the time of its reserved start if that
+        decides: overdue gangs with a reserved start, those that go before stuck ones, others."""
+        job = gang.job
+        if job not in self._overdue:
+            return _USUAL_TURN, 0
+        if job in self._promised:
+            return 0, self._promised[job]
+        return 1 if job in self._ahead else 2, 0
 
     def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
         return line, *order_key(self._policy, ordered_as, self._now, share)
@@ -391,8 +411,7 @@ class ServingOrder:
         share, ratio = self._shares.usage(branch, need)
         due = due_time(self._policy, candidate.gangs, share)
         return (
-            candidate.last.job not in self._ahead,
-            candidate.last.job not in self._overdue,
+            self._turn(candidate.last),
             self._exceeds(branch, candidate, need),
             due // HOUR,
             -branch.queue.priority,

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from phalanx.core.reasons import QueueLimit, QueueQuota, QueueStopped
-from phalanx.plan.decisions import Decision, ReleaseGathered
+from phalanx.plan.decisions import Decision, ReleaseGathered, ReservedStart
 from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.fairshare.non_preemptible import NonPreemptibleUse
@@ -37,7 +37,7 @@ class PlanningPass:
         self._stopped_by = state.layout.stopped_by
         self.shares = FairShares(state.layout, self.table)
         self.capacity = PassCapacity(state)
-        self.reservations = StartReservations(state, self.capacity)
+        self.reservations = StartReservations(state, self.capacity, self.shares)
         self.starvation = StarvationReserve(self.shares, state.running, self.now)
         gathered = [gathered_occupancy(g, self.table) for g in self.pending.gathering.values()]
         self.search = VictimSearch(state, gathered, self.shares)
@@ -135,12 +135,17 @@ class PlanningPass:
                 used[branch.queue.name] += running.used_without_end(queue)
         return used
 
+    def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """The gang that others would delay if they started now, because they would use a part of
+        the share, the limit or the quota that is kept for it."""
+        return self.starvation.delayed_by(gangs) or self.reservations.limits.delayed_by(gangs)
+
     def headroom(self, gang: PendingGang) -> Headroom:
         """What a gang may use above its minimum."""
         limits = self.shares.limits.headroom(gang.queue)
         reserve = self.starvation.headroom(gang)
-        quota = self.non_preemptible.headroom(gang)
-        return Headroom(np.min([limits, reserve, quota], axis=0), self.table)
+        quota, later = self.non_preemptible.headroom(gang), self.reservations.limits.headroom(gang)
+        return Headroom(np.min([limits, reserve, quota, later], axis=0), self.table)
 
     def may_evict(self, gang: PendingGang) -> bool:
         """Whether the gang may evict others now."""

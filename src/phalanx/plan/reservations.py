@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from phalanx.core.reasons import HeldBack
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.future_capacity import (
     FutureCapacity,
     KeptNodes,
@@ -23,6 +24,7 @@ from phalanx.plan.future_capacity import (
     node_mask,
     start_at,
 )
+from phalanx.plan.future_limits import FutureLimits
 from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang, TaskRequest
 from phalanx.plan.pending import Bucket, is_simple, is_starving, required_domains
@@ -40,10 +42,11 @@ _FEW_TIMES = 8
 class StartReservations:
     """The reserved starts of one pass."""
 
-    def __init__(self, state: Moment, capacity: PassCapacity) -> None:
+    def __init__(self, state: Moment, capacity: PassCapacity, shares: FairShares) -> None:
         self._state = state
         self._capacity = capacity
         self._now = state.now
+        self.limits = FutureLimits(shares, state.running, state.now)
         self._future = FutureCapacity(state.running, capacity)
         self._attempts = 0
         #: Answers of `_most_fit`, and what they depend on.
@@ -83,6 +86,10 @@ class StartReservations:
         """The gangs that were promised a start and have not been served yet."""
         gangs = self._state.pending.gangs
         return [gangs[job] for job in self._last if self._future.is_promised(job)]
+
+    def promised_times(self) -> dict[str, Micros]:
+        """The reserved start of every job that was promised one, also of each job of a group."""
+        return {gang.job: each.at for each in self._future.promises() for gang in each.gangs}
 
     def is_promised(self, gang: PendingGang) -> bool:
         return self._future.is_promised(gang.job)
@@ -128,10 +135,13 @@ class StartReservations:
         self._future.drop(gang.job)
         end = None if gang.duration is None else self._now + gang.duration
         self._future.add_started(end, occupants)
+        if end is not None:
+            self.limits.add_started(gang.queue, [(end, occupant) for occupant in occupants])
 
-    def add_evicted(self, tasks: Iterable[tuple[Micros, Occupant]]) -> None:
+    def add_evicted(self, queue: str, tasks: Sequence[tuple[Micros, Occupant]]) -> None:
         """Count tasks that are evicted in this pass, each with its known end."""
         self._future.ends.exclude(tasks)
+        self.limits.add_evicted(queue, tasks)
 
     def note_change(self) -> None:
         """Count that capacity was taken or freed, other than by a start."""
@@ -229,19 +239,32 @@ class StartReservations:
         So are the starts of gangs with equal requests: where the gangs before them do not fit, they
         have no turn of their own.
         """
-        start = self._future.keep(gangs[0].job)
+        start = self._keep(gangs)
         for gang in self._promised_in.get(self._state.pending.bucket_of(gangs[0]), ()):
             if self.is_promised(gang):
-                self._future.keep(gang.job)
+                self._keep((gang,))
+        return start
+
+    def _keep(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        job = gangs[0].job
+        if not self._future.is_promised(job):
+            return self._future.keep(job)
+        at = self._last[job].at
+        if at is None or not self.limits.allow(gangs, at):
+            self._future.drop(job)
+            return None
+        start = self._future.keep(job)
+        if start is not None:
+            self.limits.claim(gangs, start)
         return start
 
     def keep_promises(self) -> bool:
         """Keep all starts that the last pass reserved and for which no turn has come; False if one
         of them cannot be kept."""
-        jobs = [gang.job for gang in self.promised()]
-        if not all(map(self._future.has_place, jobs)):
+        gangs = self.promised()
+        if not all(self._future.has_place(gang.job) for gang in gangs):
             return False
-        return None not in [self._future.keep(job) for job in jobs]
+        return None not in [self._keep((gang,)) for gang in gangs]
 
     def reserve(
         self, gangs: Sequence[PendingGang], *, is_overdue: bool = False
@@ -262,9 +285,18 @@ class StartReservations:
             return None
         self._attempts += 1
         start = self._reserve_earliest(gangs) if policy.backfill else None
-        if start is None and all(is_starving(policy, gang, self._now) for gang in gangs):
+        if start is not None:
+            self.limits.claim(gangs, start)
+        elif all(is_starving(policy, gang, self._now) for gang in gangs):
             self._keep_nodes(gangs)
         return start
+
+    def keep_limit(self, gangs: Sequence[PendingGang], queue: str) -> bool:
+        """Keep the reserved start of gangs that wait for the limit of a queue, or else that limit,
+        for the first of them; False if it is not known when they could start."""
+        if not self._state.policy.backfill:
+            return False
+        return self.keep_promise(gangs) is not None or self.limits.keep(gangs, queue)
 
     def fits_in_the_end(self, gangs: Sequence[PendingGang], beside: PendingGang | None) -> bool:
         """Whether gangs fit once all tasks with a known end are gone, whatever is reserved.
@@ -286,7 +318,7 @@ class StartReservations:
         times, future = self._future.times(), self._future
         for low, high in self._stretches(gangs, times):
             position: int | None = low
-            if not future.fits_at(gangs, times[low]):
+            if not self._fits_at(gangs, times[low]):
                 position = self._first_fit(gangs, times, low, high)
             trials = None if position is None else future.place_at(gangs, times[position])
             if trials is not None and position is not None:
@@ -302,7 +334,7 @@ class StartReservations:
         """Positions from which and up to which gangs that fit at one time also fit later.
 
         Between them a reserved gang starts or ends, or begins to start before the gangs have ended,
-        or kept nodes are needed before that.
+        or kept nodes or limits are needed before that.
         """
         first = 0
         if len(times) > _FEW_TIMES:
@@ -314,6 +346,9 @@ class StartReservations:
             cuts |= {bisect_right(times, reservation.at - each) for each in durations}
         for kept in self._future.kept:
             cuts |= {bisect_right(times, kept.needed_from - each) for each in durations}
+        for at, end in self.limits.kept_times():
+            cuts |= {bisect_left(times, at), bisect_left(times, end)}
+            cuts |= {bisect_right(times, at - each) for each in durations}
         return pairwise(sorted(cut for cut in cuts if cut >= first))
 
     def _first_fit(
@@ -324,17 +359,20 @@ class StartReservations:
         Heuristic: bisection, which begins with short steps, because the first time at which enough
         may have ended is most often the right one.
         """
-        if high - low < 2 or not self._future.fits_at(gangs, times[high - 1]):
+        if high - low < 2 or not self._fits_at(gangs, times[high - 1]):
             return None
         step, fits = 1, high - 1
         while fits - low > 1:
             middle = min(low + step, (low + fits) // 2)
             step *= 2
-            if self._future.fits_at(gangs, times[middle]):
+            if self._fits_at(gangs, times[middle]):
                 fits = middle
             else:
                 low = middle
         return fits
+
+    def _fits_at(self, gangs: Sequence[PendingGang], time: Micros) -> bool:
+        return self.limits.allow(gangs, time) and self._future.fits_at(gangs, time)
 
     def _first_possible(self, gangs: Sequence[PendingGang]) -> Micros:
         """The time before which the gangs certainly do not fit."""

@@ -89,10 +89,11 @@ class StarvationReserve:
         return [reserve for reserve in reserves if reserve.binds(gang)]
 
     def delayed_at_bound(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
-        """The overdue gang that waits for a limit or quota which these gangs would use."""
+        """The overdue gang that waits for a limit or quota which these other gangs would use."""
         for gang in gangs:
             for reserve in self._bounds_of(gang):
-                if minimum_amounts(gang, self._shares.table)[reserve.row] > 0:
+                need = minimum_amounts(gang, self._shares.table)[reserve.row]
+                if need > 0 and reserve.start.job != gangs[0].job:
                     return reserve.start
         return None
 

@@ -86,7 +86,7 @@ class Evictions:
             work.exclude(unit.gang.job)
             for capacity in (work.capacity.soon, *later):
                 unit.vacate(capacity)
-            work.reservations.add_evicted(unit.ends())
+            work.reservations.add_evicted(unit.gang.queue, [*unit.ends()])
             work.use(unit.gang, -unit.amounts)
         work.reservations.note_change()
         work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))

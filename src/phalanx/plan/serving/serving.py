@@ -43,6 +43,8 @@ class Serving:
         work = self._work
         if not self._is_exhausted() or not work.lineup.leaves_only_promises():
             return False
+        if any(job in work.pending.gangs for job in work.excluded):
+            return False
         may_grow = work.pending.growing or any(t.has_unplaced for t in chain(*work.starts))
         if may_grow or not all(map(self._is_decided_by_places, work.reservations.promised())):
             return False
@@ -89,7 +91,7 @@ class Serving:
             work.capacity.stop_keeping(gang.job)
             work.use(gang, -minimum_amounts(gang, work.table))
         # A nominated gang is not held back: the capacity is kept for it.
-        delayed = None if nominated else work.starvation.delayed_by(gangs)
+        delayed = None if nominated else work.delayed_by(gangs)
         if delayed is None and self._place(gangs):
             self._serve_next(candidate)
             return
@@ -113,15 +115,17 @@ class Serving:
         work, gangs = self._work, candidate.gangs
         may_evict = self.evictions.is_worth_a_search(gangs)
         may_be_helped = may_evict or bool(work.movable_queues)
-        if may_be_helped and work.starvation.delayed_by(gangs) is None:
+        if may_be_helped and work.delayed_by(gangs) is None:
             moves = self._consolidation.move(gangs)
             if moves or (may_evict and self.evictions.search(gangs)):
                 self._serve_next(candidate)
                 return
-        reason = self._reserve_bound(gangs, work.binding_limit(minimum_needs(work, gangs)))
-        if reason is None:
+        limit = work.binding_limit(minimum_needs(work, gangs))
+        if limit is None:
             self._reserve_start(gangs)
-        self._explain(candidate, reason)
+        else:
+            self._keep_limit(gangs, limit)
+        self._explain(candidate, limit)
 
     def _place(self, gangs: Sequence[PendingGang]) -> bool:
         work = self._work
@@ -154,20 +158,30 @@ class Serving:
         self, gangs: Sequence[PendingGang], delayed: ReservedStart | None
     ) -> Reason | None:
         """Why a candidate cannot start; None: too little is free. In that case a start is reserved
-        for it. `delayed` is a starving gang that it would delay."""
+        for it. `delayed` is a gang that it would delay."""
         work, gang = self._work, gangs[0]
         limit = work.binding_limit(minimum_needs(work, gangs))
-        reason: Reason | None = self._reserve_bound(gangs, limit)
-        reason = reason or work.reservations.held_back(gangs, delayed)
-        if isinstance(reason, HeldBack) and not work.starvation.delayed_at_bound(gangs):
-            work.reservations.keep_promise(gangs)
-        if reason is not None:
-            return reason
-        if len(gangs) > 1 or not is_simple(gang):
-            reason = shortage_of(gangs, gang, work.capacity.both)
+        if limit is not None:
+            self._keep_limit(gangs, limit)
+            return limit
+        held_back = work.reservations.held_back(gangs, delayed)
+        if held_back is not None:
+            if not work.starvation.delayed_at_bound(gangs):
+                work.reservations.keep_promise(gangs)
+            return held_back
         if all(each.strict and each.nomination is None for each in gangs):
             self._reserve_start(gangs)
-        return reason
+        if len(gangs) > 1 or not is_simple(gang):
+            return shortage_of(gangs, gang, work.capacity.both)
+        return None
+
+    def _keep_limit(self, gangs: Sequence[PendingGang], limit: QueueLimit) -> None:
+        """Keep the reserved start of a candidate that waits for a limit, or else that limit."""
+        work = self._work
+        if work.starvation.delayed_at_bound(gangs):
+            return
+        if not work.reservations.keep_limit(gangs, limit.queue):
+            self._reserve_bound(gangs, limit)
 
     def _reserve_bound(
         self, gangs: Sequence[PendingGang], bound: QueueLimit | QueueQuota | None
@@ -183,7 +197,7 @@ class Serving:
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         """Reserve a start, unless the limit or quota that the gangs would use is kept for another
-        gang, of which nobody knows when it starts."""
+        gang at an unknown time."""
         work = self._work
         if work.starvation.delayed_at_bound(gangs):
             return

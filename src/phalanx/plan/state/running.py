@@ -1,5 +1,6 @@
 """Running gangs: what they occupy on which node, what a stop would lose, and when they end."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -242,6 +243,26 @@ class KnownEnds:
         return sums
 
 
+class EndsInQueue:
+    """When the running tasks of one queue free what they use, as far as it is known."""
+
+    def __init__(self, gangs: Collection[Occupancy], rows: int) -> None:
+        ends = np.concatenate([np.zeros(0, np.int64), *(gang.ends for gang in gangs)])
+        amounts = np.concatenate([np.zeros((0, rows)), *(gang.amounts for gang in gangs)])
+        order = np.argsort(ends, kind="stable")
+        times, firsts = np.unique(ends[order], return_index=True)
+        #: The times at which any tasks end, the earliest first; the last may be never.
+        self.times: list[Micros] = times.tolist()
+        #: What has become free before each of them, and after the last.
+        sums = np.cumsum(np.vstack([np.zeros(rows), amounts[order]]), axis=0)
+        self._freed: Floats = sums[[*firsts.tolist(), len(ends)]]
+
+    def freed_by(self, time: Micros) -> Floats:
+        """What has become free by a time, by row."""
+        freed: Floats = self._freed[bisect_right(self.times, time)]
+        return freed
+
+
 class EvictableOfQueue:
     """The gangs of one queue that can be evicted."""
 
@@ -288,6 +309,7 @@ class RunningGangs:
         self._in_queue: dict[str, dict[str, Occupancy]] = {}
         self._evictable: dict[str, EvictableOfQueue] = {}
         self._without_end: dict[str, Floats] = {}
+        self._ends_in: dict[str, EndsInQueue] = {}
         self._owned: set[str] = set()
 
     def fork(self, table: NodeTable) -> "RunningGangs":
@@ -305,6 +327,7 @@ class RunningGangs:
         fork._in_queue = self._in_queue.copy()  # noqa: SLF001
         fork._evictable = self._evictable.copy()  # noqa: SLF001
         fork._without_end = self._without_end.copy()  # noqa: SLF001
+        fork._ends_in = self._ends_in.copy()  # noqa: SLF001
         fork._owned, self._owned = set(), set()  # noqa: SLF001
         return fork
 
@@ -360,6 +383,7 @@ class RunningGangs:
     def _gangs_to_change(self, queue: str) -> dict[str, Occupancy]:
         self._evictable.pop(queue, None)
         self._without_end.pop(queue, None)
+        self._ends_in.pop(queue, None)
         if queue not in self._owned:
             self._owned.add(queue)
             self._in_queue[queue] = self._in_queue.get(queue, {}).copy()
@@ -369,7 +393,7 @@ class RunningGangs:
         """The queues that have had running gangs."""
         return list(self._in_queue)
 
-    def in_queue(self, queue: str) -> Iterable[Occupancy]:
+    def in_queue(self, queue: str) -> Collection[Occupancy]:
         """The running gangs of a queue."""
         return self._in_queue.get(queue, {}).values()
 
@@ -385,6 +409,13 @@ class RunningGangs:
             evictable = [occupancy for occupancy in gangs if occupancy.gang.evictable]
             known = EvictableOfQueue(evictable, min(priorities, default=None))
             self._evictable[queue] = known
+        return known
+
+    def ends_in(self, queue: str) -> EndsInQueue:
+        """When the tasks of a queue end. Computed anew only when its gangs have changed."""
+        known = self._ends_in.get(queue)
+        if known is None:
+            known = self._ends_in[queue] = EndsInQueue(self.in_queue(queue), len(self._table.rows))
         return known
 
     def used_without_end(self, queue: str) -> Floats:
