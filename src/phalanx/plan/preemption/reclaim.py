@@ -222,7 +222,7 @@ class ReclaimRules:
         return is_open
 
     def _policies_allow(self, queue: str, victim_queue: str) -> bool:
-        """Whether the settings of both queues permit reclaim. Queues above each other never do."""
+        """Whether the settings of both queues permit reclaim; a queue spares those below it."""
         policy = self._shares.branches[queue].queue.reclaim_from_siblings
         if queue == victim_queue or policy is ReclaimFrom.NEVER:
             return False
