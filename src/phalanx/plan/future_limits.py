@@ -44,6 +44,7 @@ class FutureLimits:
         self._kept: set[str] = set()
         #: What has started in this pass, and, negative, what was evicted, with the end of each.
         self._changes: list[tuple[Micros, _Needs]] = []
+        #: By queue and time: what tasks of it, and of the queues below it, free by then.
         self._freed: dict[tuple[str, Micros], Floats] = {}
 
     # What the pass decided
@@ -63,7 +64,11 @@ class FutureLimits:
                 amounts = by_end.setdefault(end, np.zeros(len(self._shares.capacity)))
                 amounts[vector.rows] += sign * vector.amounts
             for end, amounts in by_end.items():
-                self._changes.append((end, self._of_limits([(queue, amounts)])))
+                of_limits = self._of_limits([(queue, amounts)])
+                self._changes.append((end, of_limits))
+                for name, time in self._freed:
+                    if end <= time and name in of_limits:
+                        self._freed[name, time] += of_limits[name]
 
     def claim(self, gangs: Sequence[PendingGang], start: ReservedStart) -> None:
         """Keep what gangs need for their reserved start."""
@@ -84,6 +89,10 @@ class FutureLimits:
         return True
 
     # Questions
+
+    def is_kept(self, queue: str) -> bool:
+        """Whether the limit of a queue is kept for a gang that waits for it."""
+        return queue in self._kept
 
     def kept_times(self) -> Iterator[tuple[Micros, Micros]]:
         """From when and until when a part of a limit is kept for a gang."""
@@ -141,18 +150,17 @@ class FutureLimits:
         """What is not used of the limit of a queue at a time."""
         branch = self._shares.branches[queue]
         unused: Floats = branch.limit - branch.used + self._freed_by(queue, time)
-        for end, amounts in self._changes:
-            if end <= time and queue in amounts:
-                unused += amounts[queue]
         return unused
 
     def _freed_by(self, queue: str, time: Micros) -> Floats:
-        """What running tasks of a queue, and of the queues below it, free by a time."""
         freed = self._freed.get((queue, time))
         if freed is None:
             freed = self._freed[queue, time] = np.zeros(len(self._shares.capacity))
             for each in self._at_or_below(queue):
                 freed += self._running.ends_in(each).freed_by(time)
+            for end, amounts in self._changes:
+                if end <= time and queue in amounts:
+                    freed += amounts[queue]
         return freed
 
     def _at_or_below(self, queue: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from phalanx.core.reasons import Reason, WaitingForGroup
+from phalanx.core.reasons import QueueLimit, Reason, WaitingForGroup
 from phalanx.core.time_units import Micros
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
@@ -18,7 +18,7 @@ from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.order import Candidate, Prospect
 from phalanx.plan.overdue_gangs import has_end, stuck_gangs
-from phalanx.plan.pending import Bucket, KeyedBucket, is_starving
+from phalanx.plan.pending import Bucket, KeyedBucket, is_simple, is_starving
 
 if TYPE_CHECKING:
     from phalanx.plan.planning_pass import PlanningPass
@@ -188,12 +188,15 @@ class Lineup:
         work, bucket, gang = self._work, candidate.bucket, candidate.last
         if bucket is None:
             return Prospect.OPEN
-        may_fit = self.has_places(bucket)
-        if not may_fit and not candidate.position and bucket not in self._served_short:
+        may_fit, is_served = self.has_places(bucket), bucket in self._served_short
+        if not may_fit and not candidate.position and not is_served:
+            return Prospect.HOPELESS
+        limit = self._hopeless_limit(bucket, gang) if may_fit or is_served else None
+        if limit is not None:
+            work.reasons.of_bucket(bucket, candidate.position, limit)
             return Prospect.HOPELESS
         if may_fit and (not bucket.need or self._fits_beside_reserved(gang)):
             return Prospect.OPEN
-        is_served = bucket in self._served_short
         if is_served and (self._can_be_helped(gang) or work.reservations.has_promise(bucket)):
             return Prospect.OPEN
         held_back = None
@@ -204,6 +207,24 @@ class Lineup:
         if candidate.position or held_back is not None:
             work.reasons.of_bucket(bucket, candidate.position, held_back)
         return Prospect.HOPELESS if held_back is None else Prospect.HELD_BACK
+
+    def _hopeless_limit(self, bucket: Bucket, gang: PendingGang) -> QueueLimit | None:
+        """The limit that a simple gang waits for, if that is kept for another gang and nothing can
+        be done about it, unless an eviction for another gang frees it in this pass."""
+        work = self._work
+        if gang.queue not in work.shares.limits.limited or not is_simple(gang) or not bucket.need:
+            return None
+        if not gang.preemptible or gang.job in self.overdue or gang.job in work.excluded:
+            return None
+        limit = work.binding_limit([(gang.queue, bucket.amounts(work.table)[0])])
+        reservations = work.reservations
+        if limit is None or not reservations.limits.is_kept(limit.queue):
+            return None
+        if reservations.has_promise(bucket):
+            return None
+        # Evictions in other queues do not help against the limit of its own queue.
+        may_evict = limit.queue != gang.queue or work.search.has_lower(gang.queue, gang.priority)
+        return None if may_evict and self._may_evict(gang) else limit
 
     def drop_hopeless(self, buckets: list[KeyedBucket]) -> None:
         """Remove the last buckets as long as too little is free for their gangs, as far as places

@@ -50,7 +50,7 @@ class VictimSearch:
         self._policy = state.policy
         self._quota_demand = QuotaDemand(shares, state.running, state.pending)
         self.budget = SearchBudget(state.policy.search_work << state.cursor.doubled)
-        #: By queue and priority: the answers of `might_find` and `_has_lower`.
+        #: By queue and priority: the answers of `might_find` and `has_lower`.
         self._might_find: dict[tuple[str, int], bool] = {}
         self._lower: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
@@ -69,7 +69,7 @@ class VictimSearch:
             return False
         answer = self._might_find.get((queue, priority))
         if answer is None:
-            answer = self._has_lower(queue, priority) or self._might_reclaim(queue)
+            answer = self.has_lower(queue, priority) or self._might_reclaim(queue)
             self._might_find[queue, priority] = answer
         return answer
 
@@ -78,7 +78,7 @@ class VictimSearch:
         their quota."""
         shares = self._shares
         for gang in gangs:
-            if self._has_lower(gang.queue, gang.priority):
+            if self.has_lower(gang.queue, gang.priority):
                 return True
         for gang in gangs:
             branch, need = shares.branches[gang.queue], minimum_amounts(gang, shares.table)
@@ -92,9 +92,9 @@ class VictimSearch:
         that are stopping already."""
         if self._gangs.stopping or self._gangs.has_reclaimable(short):
             return True
-        return any(self._has_lower(gang.queue, gang.priority) for gang in gangs)
+        return any(self.has_lower(gang.queue, gang.priority) for gang in gangs)
 
-    def _has_lower(self, queue: str, priority: int) -> bool:
+    def has_lower(self, queue: str, priority: int) -> bool:
         """Whether the queue has tasks that a gang of this priority may preempt."""
         answer = self._lower.get((queue, priority))
         if answer is None:
@@ -177,7 +177,7 @@ class VictimSearch:
     ) -> tuple[list[EvictionUnit], list[EvictionUnit]]:
         """The single tasks and the whole gangs that the preemptor may evict."""
         gangs = eligibility.preemptor.gangs
-        own = {gang.queue for gang in gangs if self._has_lower(gang.queue, gang.priority)}
+        own = {gang.queue for gang in gangs if self.has_lower(gang.queue, gang.priority)}
         tasks: list[EvictionUnit] = []
         whole: list[EvictionUnit] = []
         for occupancy in self._gangs.open_to(own, eligibility):
