@@ -13,7 +13,7 @@ from phalanx.core.model import Task
 from phalanx.core.node import GPU
 from phalanx.core.records import WorkLost
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
+from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources, total
 from phalanx.core.time_units import HOUR, Micros
 
 #: How many units of a resource a price is for; of other resources, one.
@@ -59,14 +59,6 @@ def _safe_at(gang: Gang) -> Micros:
 
 def _work(gang: Gang, task: Task, span: Micros) -> Resources:
     return {name: amount * max(0, span) for name, amount in gang.role(task.index).resources.items()}
-
-
-def total(works: Iterable[Resources]) -> Resources:
-    summed: Resources = {}
-    for work in works:
-        for name, amount in work.items():
-            summed[name] = summed.get(name, 0) + amount
-    return summed
 
 
 def long_run(spec: JobSpec, settings: CoreSettings) -> Micros | None:

@@ -1,12 +1,12 @@
 """The tree of queues: its default queue, which queue stops another, their quotas, which namespaces
 and priorities a queue admits, whether a change is valid."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from phalanx.core.errors import Invalid, NotPermitted, Problem
 from phalanx.core.model import Queue
-from phalanx.core.spec.job import Resources
+from phalanx.core.spec.job import Resources, total
 
 #: Always exists; jobs that name no queue go here.
 DEFAULT = Queue(name="default")
@@ -49,20 +49,12 @@ def quotas(queues: Mapping[str, Queue]) -> dict[str, Resources]:
 
     def add(name: str) -> Resources:
         if name not in found:
-            found[name] = queues[name].quota or _sum(map(add, below.get(name, ())))
+            found[name] = queues[name].quota or total(map(add, below.get(name, ())))
         return found[name]
 
     for name in queues:
         add(name)
     return found
-
-
-def _sum(amounts: Iterable[Resources]) -> Resources:
-    total: Resources = {}
-    for each in amounts:
-        for resource, amount in each.items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
 
 
 def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: str) -> None:

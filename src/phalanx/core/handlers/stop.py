@@ -25,7 +25,7 @@ from phalanx.core.handlers.reserve import (
     with_group,
 )
 from phalanx.core.handlers.suspicion import judge_job
-from phalanx.core.lost_work import charge_lost_work, lost_work, total
+from phalanx.core.lost_work import charge_lost_work, lost_work
 from phalanx.core.model import EndState, Nomination, Phase, Shrink, StoppingState, Task
 from phalanx.core.records import (
     DoneTasksRequeued,
@@ -37,7 +37,7 @@ from phalanx.core.records import (
     TaskStopTimedOut,
     about,
 )
-from phalanx.core.spec.job import Match, Restart
+from phalanx.core.spec.job import Match, Restart, total
 from phalanx.core.states import PLACED, TERMINAL, UNPLACED, Move, State
 from phalanx.core.time_units import SECOND, Micros
 

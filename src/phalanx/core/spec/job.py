@@ -4,7 +4,7 @@ Only `validation.job_spec` creates one from user input; these structs do not che
 The specification of an accepted job never changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import accumulate
 
@@ -19,6 +19,15 @@ from phalanx.core.time_units import Micros
 
 #: Amounts by resource: cpu and gpu in thousandths, memory in bytes, all others as they are.
 Resources = dict[str, int]
+
+
+def total(amounts: Iterable[Resources]) -> Resources:
+    """The sum of amounts, by resource."""
+    summed: Resources = {}
+    for each in amounts:
+        for name, amount in each.items():
+            summed[name] = summed.get(name, 0) + amount
+    return summed
 
 
 class Mode(StrEnum):
@@ -204,11 +213,10 @@ class JobSpec(msgspec.Struct, frozen=True):
     @property
     def requested(self) -> Resources:
         """The requests of all tasks, summed."""
-        total: Resources = {}
-        for role in self.roles:
-            for name, amount in role.resources.items():
-                total[name] = total.get(name, 0) + amount * role.replicas
-        return total
+        return total(
+            {name: amount * role.replicas for name, amount in role.resources.items()}
+            for role in self.roles
+        )
 
     @property
     def elements(self) -> int:

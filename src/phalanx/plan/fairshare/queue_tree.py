@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from phalanx.core.model import Queue
-from phalanx.core.queues import stopped_by
+from phalanx.core.queues import quotas, stopped_by
 from phalanx.core.reasons import QueueLimit, QueueQuota
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import amounts_by_row
@@ -30,10 +30,11 @@ class QueueLayout:
         self.quotas: Floats = np.zeros(shape)
         self.has_quotas: Bools = np.zeros(shape, np.bool_)
         self._numbers = numbers = {queue.name: number for number, queue in enumerate(self.queues)}
+        granted = quotas(queues)
         for number, queue in enumerate(self.queues):
             for resource, amount in queue.limit.items():
                 self.limits[number, table.rows[resource]] = amount
-            for resource, amount in queue.quota.items():
+            for resource, amount in granted[queue.name].items():
                 self.quotas[number, table.rows[resource]] = amount
                 self.has_quotas[number, table.rows[resource]] = True
         #: The number of the queue above each one; None: the root.
@@ -55,7 +56,6 @@ class QueueLayout:
         #: The numbers of the queues below each queue, and below the root (None). A queue comes
         #: after the one above it.
         self.below = {parent: np.array(children) for parent, children in self._below()}
-        self._add_up_quotas()
         #: The inputs of the last division, and what each queue got by it: see `divide`.
         self.last_division: tuple[tuple[bytes, ...], Floats, list[list[int]]] | None = None
 
@@ -102,13 +102,6 @@ class QueueLayout:
         if known is None or known[0] is not resources:
             known = self._amounts[kind, queue] = (resources, amounts_by_row(resources, table))
         return known[1]
-
-    def _add_up_quotas(self) -> None:
-        """Give a queue without a quota of its own the sum of the quotas of the queues below it."""
-        for parent, children in reversed(self.below.items()):
-            if parent is not None and not self.queues[parent].quota:
-                self.quotas[parent] = self.quotas[children].sum(axis=0)
-                self.has_quotas[parent] = self.has_quotas[children].any(axis=0)
 
     def _below(self) -> Iterator[tuple[int | None, list[int]]]:
         """Every queue that has queues below it, from the root down, with those."""

@@ -80,8 +80,9 @@ class Serving:
             return
         nominated = [gang for gang in gangs if gang.nomination is not None]
         closed: Reason | None = closed_gate(work, gangs)
-        if closed is None and not nominated:
-            closed = self._reserve_bound(gangs, work.exceeded_quota(gangs))
+        if closed is None and not nominated and (quota := work.exceeded_quota(gangs)) is not None:
+            closed = quota
+            self._reserve_bound(gangs, quota)
         if closed is not None:
             self._explain(candidate, closed)
             return
@@ -183,17 +184,13 @@ class Serving:
         if not work.reservations.keep_limit(gangs, limit.queue):
             self._reserve_bound(gangs, limit)
 
-    def _reserve_bound(
-        self, gangs: Sequence[PendingGang], bound: QueueLimit | QueueQuota | None
-    ) -> QueueLimit | QueueQuota | None:
-        """The limit or quota that a candidate would exceed. It is reserved for one that is overdue
-        and not stuck, unless work without a known end uses too much of it."""
+    def _reserve_bound(self, gangs: Sequence[PendingGang], bound: QueueLimit | QueueQuota) -> None:
+        """Reserve the limit or quota that a candidate would exceed, if it is overdue and not stuck,
+        unless work without a known end uses too much of it."""
         work, job = self._work, gangs[0].job
-        if bound is None or job not in work.lineup.overdue or job in work.lineup.stuck:
-            return bound
-        if not work.lasting_work_excludes(gangs):
+        is_first = job in work.lineup.overdue and job not in work.lineup.stuck
+        if is_first and not work.lasting_work_excludes(gangs):
             work.starvation.reserve_bound(gangs[0], bound)
-        return bound
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         """Reserve a start, unless the limit or quota that the gangs would use is kept for another

@@ -159,9 +159,9 @@ class FreeCapacity:
         self._sums: Ints | None = None
         #: Marks the arrays that no other capacity shares.
         self._owner = object()
-        #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
         #: The time that it is the capacity of, if later than soon: tasks that end by then are gone.
         self.at: Micros | None = None if origin is None else origin.at
+        #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
         placed = None if origin is None else origin.placed
         self.placed: PlacedTasks | None = None if placed is None else placed.fork()
 
